@@ -80,11 +80,8 @@ def _row(choice: dict[str, Any]) -> str:
 
 
 def _reached(reach: dict[str, Any]) -> str:
-    if reach["between"] is None:
-        return "never"
     if reach["tokens"] is None:
-        before, after = reach["between"]
-        return f"between {before / 1e3:.0f} K and {after / 1e3:.0f} K"
+        return "never"
     share = "" if reach["of_baseline"] is None else f", {reach['of_baseline']:.0%}"
     return f"{reach['tokens'] / 1e3:.0f} K{share}"
 
@@ -101,11 +98,10 @@ def _left_out(found: dict[str, Any]) -> list[str]:
     return [f"\nLeft out: {name}: {reason}." for name, reason in found["left_out"].items()]
 
 
-def report(root: Path, result: Path) -> str:
-    """Draw the plot beside the result and return the page."""
-    chart = result.with_suffix(".svg")
+def report(root: Path) -> str:
+    """Return the page."""
     baseline = f"optimizer={BASELINE}"
-    everything = compare(root / "race", root / "precision", "--baseline", baseline, "--chart", chart)
+    everything = compare(root / "race", root / "precision", "--baseline", baseline)
     less = compare(root / "race", root / "three_quarters", "--baseline", baseline)
     kept = [choice for choice in less["choices"] if BASELINE in choice["choice"] or RIVAL in choice["choice"]]
     budget = next(choice for choice in everything["choices"] if choice["choice"] == baseline)
@@ -121,8 +117,6 @@ def report(root: Path, result: Path) -> str:
         "a 95 % interval over the seeds that both have; one seed alone stands beside the same seed of the baseline,",
         "without an interval. The last but one column is the tokens until the mean curve is where",
         f"`{baseline}` ends, {everything['target']:.4f}.",
-        "",
-        f"![curves of every optimizer and precision]({chart.name})",
         "",
         *table(everything),
         "",
@@ -149,7 +143,7 @@ def main() -> None:
         for folder, lines in sweeps(seeds=arguments.seeds, other_seeds=arguments.other_seeds).items():
             for words in lines:
                 train(arguments.root, folder, words)
-    page = report(arguments.root, arguments.result)
+    page = report(arguments.root)
     arguments.result.with_suffix(".md").write_text(page)
     print(page)
 

@@ -92,7 +92,9 @@ def format_quantity(number: float, unit: Unit = "count", *, digits: int = 1) -> 
 
 
 def _format_dollars(number: float) -> str:
-    """Write cents, and of fewer than ten of them two digits."""
+    """Write cents: from $100 on whole dollars, fewer than ten cents in two digits."""
+    if abs(number) >= 100:
+        return f"${number:,.0f}"
     decimals = 2 if number == 0 or abs(number) >= 0.1 else 1 - math.floor(math.log10(abs(number)))
     return f"${number:,.{decimals}f}"
 

@@ -100,15 +100,12 @@ class Precision:
         return keep_copies(model, dtype=self.compute_dtype) if self.bytes_of.compute_copy else model
 
     def describe(self, *, strategy_casts: bool = False) -> str:
-        """Return one line for people: formats, bytes and why; a strategy with a cast while gathering keeps no copy."""
+        """Return one line for people: formats and why; a strategy with a cast while gathering keeps no copy."""
         held = self.bytes_of
-        copy = f" + {held.compute_copy} copy" if held.compute_copy and not strategy_casts else ""
-        rounding = ", rounded at random" if self.stochastic_rounding else ""
+        copy = ", a copy of the weights" if held.compute_copy and not strategy_casts else ""
+        rounding = ", weights rounded at random" if self.stochastic_rounding else ""
         stream = f", residual stream in {self.facts.residual}" if self.facts.residual else ""
-        return (
-            f"{self.name} ({self.reason}): products in {self.matmul}{stream}; bytes a parameter: {held.weights} "
-            f"weights{rounding}{copy} + {held.gradients} gradients + {held.state} a moment"
-        )
+        return f"{self.name} ({self.reason}): products in {self.matmul}{stream}{copy}{rounding}"
 
 
 def fp32() -> Precision:

@@ -1,4 +1,4 @@
-"""Charts in SVG: `plot` in a page, with labels that keep their size on a phone, and `svg_file`, a file by itself."""
+"""Charts in SVG for a page, with labels that keep their size on a phone."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,21 +27,16 @@ INKS: Final = (
     "#7a5230", "#6d9a00", "#9a6be0", "#b00058",
 )  # fmt: skip
 DASHES: Final = ("none", "7 3", "2 3")
-# Of a file: its size without names, the margins of the plot, and colours.
-FILE_WIDTH, FILE_HEIGHT, LEFT, TOP, BOTTOM = 680, 480, 64, 40, 48
-LINE_HEIGHT, CHARACTER = 16, 7
-INK, DIM, RULE, PAGE = "#0b0b0b", "#52514e", "#e1e0d9", "#fcfcfb"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A curve with its colour, the outline of the band between its seeds, single points, and its name in a file."""
+    """A curve with its colour, the outline of the band between its seeds, and its name."""
 
     points: Points
     colour: str = "var(--line)"
     dash: str = "none"
     band: Points = ()
-    marks: Points = ()
     name: str = ""
 
 
@@ -109,62 +104,7 @@ def _shapes(line: Line, place_x: Place, place_y: Place) -> list[Markup]:
 
     band = [tag("polygon", points=path(line.band), fill=line.colour, fill_opacity=0.18)] if line.band else []
     ink = {"stroke": line.colour, "stroke_width": 2, "stroke_linejoin": "round", "stroke_dasharray": line.dash}
-    marks = [
-        tag("circle", cx=f"{place_x(x):.1f}", cy=f"{place_y(y):.1f}", r=4, fill=line.colour) for x, y in line.marks
-    ]
-    return [*band, tag("polyline", points=path(line.points), fill="none", **ink), *marks]
-
-
-def svg_file(
-    lines: Sequence[Line],
-    *,
-    title: str,
-    across: str,
-    show_across: Show = format_quantity,
-    is_log: bool = False,
-    top: float = math.inf,
-) -> Markup:
-    """Draw curves as an SVG file by itself, with their names in a column beside the plot.
-
-    `across` names the horizontal axis, logarithmic if `is_log`; values above `top` are drawn at it.
-    """
-    places = [x for line in lines for x, _ in (*line.points, *line.marks)]
-    values = [min(y, top) for line in lines for _, y in (*line.points, *line.band, *line.marks)]
-    up_ticks, height = ticks(min(values), max(values), num=6), max(FILE_HEIGHT, TOP + BOTTOM + LINE_HEIGHT * len(lines))
-    width = FILE_WIDTH + 34 + CHARACTER * max(len(line.name) for line in lines)
-    ends = (min(places), max(places))
-    inside = scale((math.log(ends[0]), math.log(ends[1])) if is_log else ends, LEFT, FILE_WIDTH)
-    up = scale((up_ticks[0], up_ticks[-1]), height - BOTTOM, TOP)
-
-    def place_x(value: float) -> float:
-        return inside(math.log(value) if is_log else value)
-
-    def place_y(value: float) -> float:
-        return up(min(value, top))
-
-    drawn = [
-        tag("rect", x=0, y=0, width=width, height=height, fill=PAGE),
-        tag("text", title, x=LEFT, y=22, fill=INK, font_weight="bold"),
-        tag("text", across, x=(LEFT + FILE_WIDTH) / 2, y=height - 10, fill=DIM, text_anchor="middle"),
-    ]
-    for value in up_ticks:
-        at = f"{up(value):.1f}"
-        drawn.append(tag("line", x1=LEFT, x2=FILE_WIDTH, y1=at, y2=at, stroke=RULE))
-        drawn.append(tag("text", plain(value), x=LEFT - 8, y=f"{up(value) + 4:.1f}", fill=DIM, text_anchor="end"))
-    for value in _decades(*ends) if is_log else ticks(*ends):
-        if ends[0] <= value <= ends[1]:
-            place = {"x": f"{place_x(value):.1f}", "y": height - BOTTOM + 18, "text_anchor": "middle"}
-            drawn.append(tag("text", show_across(value), fill=DIM, **place))
-    for number, line in enumerate(lines):
-        drawn += _shapes(line, place_x, place_y)
-        drawn.append(tag("text", line.name, x=FILE_WIDTH + 26, y=TOP + LINE_HEIGHT * number, fill=line.colour))
-    style = {"font_family": "system-ui, sans-serif", "font_size": 12, "viewBox": f"0 0 {width} {height}"}
-    return tag("svg", *drawn, xmlns="http://www.w3.org/2000/svg", role="img", aria_label=title, **style)
-
-
-def _decades(low: float, high: float) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    return [*band, tag("polyline", points=path(line.points), fill="none", **ink)]
 
 
 def scale(domain: tuple[float, float], first: float, last: float) -> Place:

@@ -9,10 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.report.charts import Line, ink_of, svg_file
+from lmtrain.report.charts import Line, ink_of
 from lmtrain.report.compared_runs import Choice, is_of_training
 from lmtrain.report.comparison import Comparison, Reach
-from lmtrain.report.markup import Markup
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.spread import difference
 from lmtrain.tracking.sweep_file import ASSISTANT
@@ -161,9 +160,3 @@ def curves(comparison: Comparison) -> list[Line]:
         name = f"{choice.final.mean:.{comparison.decimals}f}  {choice.label}"
         found.append(Line(points=choice.mean_curve, colour=colour, dash=dash, band=choice.band, name=name))
     return found
-
-
-def comparison_chart(comparison: Comparison) -> Markup:
-    """Draw all choices as one SVG file."""
-    title, top = curves_title(comparison), curves_top(comparison)
-    return svg_file(curves(comparison), title=title, across="tokens trained on", top=top)

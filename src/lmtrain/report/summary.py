@@ -17,10 +17,10 @@ from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity, typed_hours
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.profile_page import profile_lines
-from lmtrain.report.runs.attempts import speed_words
 from lmtrain.report.runs.facts import REPORT_FILE, ROOT, RunRecord
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.visible_text import visible
+from lmtrain.tracking.following import NoTracking
 from lmtrain.tracking.run_log import newest
 
 SAMPLE_LINES: Final = 14
@@ -42,7 +42,7 @@ def page(run: RunRecord) -> RenderableType:
     """Lay out the facts of a run; unknown ones are left out."""
     parts: list[RenderableType] = [Text(""), Rule(Text(run.name, style="bold"), style="dim cyan"), _took(run)]
     if run.time.wall_seconds:
-        parts += _time(run)
+        parts.append(_time(run))
     if run.status is not None and run.status.reason:
         parts.append(Text(f"{run.shown_status.lower()}: {run.status.reason}", style="red"))
     if (held_out := run.held_out) is not None:
@@ -80,16 +80,12 @@ def _took(run: RunRecord) -> Text:
     return Text(", ".join(parts))
 
 
-def _time(run: RunRecord) -> list[Text]:
-    """Return the largest kinds of time, and the speeds."""
+def _time(run: RunRecord) -> Text:
+    """Return the largest kinds of time."""
     kinds = sorted(run.time.seconds, key=lambda kind: -run.time.seconds[kind])[:NUM_KINDS_OF_TIME]
     shares = ", ".join(f"{kind_words(kind)} {run.time.share(kind):.0%}" for kind in kinds)
     clock = format_quantity(run.time.wall_seconds, "seconds")
-    lines = [Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(run.folder))}")]
-    if run.speed is not None:
-        words = speed_words(run.speeds, lambda value: format_quantity(round(value)))
-        lines.append(Text(f"{speed_name(run.loss_share)}: {words}"))
-    return lines
+    return Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(run.folder))}")
 
 
 def _sample(run: RunRecord) -> list[Text]:
@@ -110,6 +106,8 @@ def _places(run: RunRecord) -> list[Text]:
     rows.append(("all of it as a page", str(run.folder / REPORT_FILE)))
     if run.status is not None and run.status.mlflow_run_id:
         rows.append(("MLflow run", run.status.mlflow_run_id))
+    elif str(run.setting("logger._target_")).endswith(NoTracking.__name__):
+        rows.append(("tracker", "none (logger=none); logger=mlflow has one"))
     return _aligned(rows)
 
 

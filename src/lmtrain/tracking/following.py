@@ -27,8 +27,8 @@ class Tracking(Protocol):
         """Mark the run as running; `finish(status)` of the handle records its end, `at_once` where somebody waits."""
         ...
 
-    def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Record how a sweep of grouped runs ended, where the tracker has a parent for them."""
+    def finish_sweep(self, folder: Path, sweep: str, *, root: Path, status: StatusName = "FINISHED") -> None:
+        """Record how the sweep in a folder ended, where the tracker has a parent for its runs."""
 
 
 class NoTracking(Tracking):

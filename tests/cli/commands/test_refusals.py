@@ -19,7 +19,6 @@ REFUSALS = [
     ("report nowhere", 2, "nowhere holds no run"),
     ("sync nowhere", 2, "not a run folder"),
     ("ui nowhere", 3, "nothing was tracked there"),
-    ("compare runs/a runs/b --chart none/a.svg", 2, "--chart.*create it"),
     ("compare runs/a --target nan", 2, "--target.*finite number.*nan"),
     ("compare runs/a --metric speed/mfu_palm", 2, "--metric.*bits_per_byte.*speed/mfu_palm"),
     ("compare runs/a --baseline adm", 2, "--baseline 'adm'.*must name one choice"),

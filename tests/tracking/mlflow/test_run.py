@@ -53,6 +53,7 @@ def test_origin_of_the_run_goes_with_it(run):
     dataset = {"name": "python_stdlib", "fingerprint": "f" * 64, "splits": splits}
     atomic_files.write_json(run.path / "dataset.json", dataset)
     run.start_attempt("optimizer:\n  lr: 0.1\n", ["optimizer.lr=0.1"])
+    atomic_files.write_json(run.attempts()[-1] / "job.json", {"program": "lmtrain train"})
     assert send(run)
 
     client, found = client_of(run), stored(run)
@@ -65,7 +66,9 @@ def test_origin_of_the_run_goes_with_it(run):
     profile = json.loads(found.inputs.dataset_inputs[0].dataset.profile)
     assert (profile["fingerprint"], profile["tokens"]) == ("f" * 64, {"train": 7})
     assert found.data.tags["lmtrain.data_fingerprint"] == "f" * 64
-    assert found.data.tags["mlflow.source.name"] == "optimizer.lr=0.1"
+    assert found.data.tags["mlflow.source.name"] == "lmtrain train"
+    assert found.data.tags["lmtrain.overrides"] == "optimizer.lr=0.1"
+    assert client.get_experiment(found.info.experiment_id).tags["mlflow.experimentKind"] == "custom_model_development"
     assert found.info.run_name == "a"
 
 

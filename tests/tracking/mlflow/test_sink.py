@@ -9,6 +9,7 @@ from lmtrain.tracking.mlflow.sink import Sink, read_state
 from lmtrain.tracking.mlflow.tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
 from tests.points import append_point
 from tests.tracking.sent_runs import client_of, history, send, stored
 
@@ -78,13 +79,20 @@ def test_trials_of_a_sweep_hang_under_one_parent(root):
     parents = {stored(trial).data.tags["mlflow.parentRunId"] for trial in trials}
     (parent,) = parents
     assert client_of(trials[0]).get_run(parent).info.status == "RUNNING"
-    MlflowTracking().finish_sweep(root, "lr-sweep", status="FAILED")
-    info = client_of(trials[0]).get_run(parent).info
-    assert (info.run_name, info.status) == ("lr-sweep", "FAILED")
+    found = SweepTrial(number=1, values={"optimizer.lr": "0.1"}, state="finished", score=1.5)
+    facts = {"name": "lr-sweep", "kind": "grid", "metric": "validation/loss", "fingerprint": "lr-sweep"}
+    SweepFile(**facts, command="lmtrain train -m", trials=[found]).save(root / "lr-sweep")
+    MlflowTracking().finish_sweep(root / "lr-sweep", "lr-sweep", root=root, status="FAILED")
+    ended = client_of(trials[0]).get_run(parent)
+    assert (ended.info.run_name, ended.info.status) == ("lr-sweep", "FAILED")
+    assert ended.data.metrics == {"best/validation/loss": 1.5}
+    assert ended.data.tags["best.optimizer.lr"] == "0.1"
+    assert ended.data.tags["mlflow.source.name"] == "lmtrain train -m"
+    assert [item.path for item in client_of(trials[0]).list_artifacts(parent)] == ["sweep.json"]
 
 
 def test_a_sweep_on_a_dead_server_ends_with_a_line_and_no_password(root, capsys):
-    MlflowTracking(tracking_uri="http://me:canary@127.0.0.1:9").finish_sweep(root, "lr-sweep")
+    MlflowTracking(tracking_uri="http://me:canary@127.0.0.1:9").finish_sweep(root / "lr-sweep", "lr-sweep", root=root)
     err = capsys.readouterr().err
     assert "sweep lr-sweep as running" in err
     assert "canary" not in err

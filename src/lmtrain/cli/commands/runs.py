@@ -178,19 +178,13 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     add("--baseline", metavar="WORDS", help="compare with this choice, such as optimizer=adamw (the best)")
     target = "value to reach (the named baseline's last value, else the worst choice's)"
     add("--target", type=float, metavar="VALUE", help=target)
-    add("--chart", type=Path, metavar="FILE.svg", help="draw all curves into a file")
     asked = parser.parse_args(words)
-    if asked.chart and not asked.chart.absolute().parent.is_dir():
-        raise ConfigurationError(f"--chart {asked.chart}: there is no folder {asked.chart.parent}; create it.")
     if asked.target is not None and not math.isfinite(asked.target):
         raise ConfigurationError(f"--target: must be a finite number, got {asked.target}.")
     from lmtrain.report.comparison import compare as compare_runs
-    from lmtrain.report.comparison_page import comparison_chart, print_comparison
-    from lmtrain.tracking.atomic_files import write_text
+    from lmtrain.report.comparison_page import print_comparison
 
     found = compare_runs(find_runs(asked.runs), metric=asked.metric, baseline=asked.baseline, target=asked.target)
-    if asked.chart:
-        write_text(asked.chart, f"{comparison_chart(found)}\n")
     if asked.json:
         print(json.dumps(found.to_json()))
     else:

@@ -196,5 +196,6 @@ def run_grid(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
     finally:
         record.end(status_name(code))
         logger = trials[-1].config.logger.build()
-        logger.finish_sweep(Path(trials[-1].root), trials[-1].sweep, status=status_name(code))
+        root = Path(trials[-1].root)
+        logger.finish_sweep(grid_folder(trials[-1]), trials[-1].sweep, root=root, status=status_name(code))
     return code

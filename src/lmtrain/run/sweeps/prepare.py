@@ -101,7 +101,8 @@ class PreparedSearch:
         finally:
             lines.last(sweep)
             logger = self.base.config.logger.build()
-            logger.finish_sweep(Path(self.base.root), self.sweep_id, status=status_name(code))
+            root = Path(self.base.root)
+            logger.finish_sweep(self.folder, self.sweep_id, root=root, status=status_name(code))
         return code
 
     def _job(self, words: Sequence[str]) -> Job:

@@ -33,6 +33,7 @@ ADDRESS: Final = re.compile(
 )
 
 # No telemetry, no minutes of retries inside a call, no progress bars; read by MLflow when it is imported.
+KIND: Final = {"mlflow.experimentKind": "custom_model_development"}  # MLflow opens it under Model training
 ENVIRONMENT: Mapping[str, str] = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -124,9 +125,12 @@ def experiment_id(client: "MlflowClient", store: Store) -> str:
     with store_lock(store):
         found = client.get_experiment_by_name(store.experiment)
         if found is None:
-            return client.create_experiment(store.experiment, artifact_location=store.artifacts_uri)
+            return client.create_experiment(store.experiment, artifact_location=store.artifacts_uri, tags=KIND)
         if found.lifecycle_stage != "active":
             client.restore_experiment(found.experiment_id)
+        for key, value in KIND.items():
+            if key not in found.tags:
+                client.set_experiment_tag(found.experiment_id, key, value)
         return found.experiment_id
 
 

@@ -27,6 +27,8 @@ from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import LogOffset, Point, read_after
 from lmtrain.tracking.status import Status
+from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
+from lmtrain.tracking.sweep_file import read_sweep
 
 METRICS_A_CALL = 900
 ENTRIES_A_CALL = 100
@@ -215,6 +217,26 @@ def open_sweep(client: MlflowClient, store: Store, sweep: str, *, name: str = ""
     return find_or_create(client, store, {SWEEP_TAG: sweep, "mlflow.source.type": "LOCAL"}, name=name or sweep)
 
 
+def end_sweep(client: MlflowClient, run_id: str, folder: Path, *, status: str) -> None:
+    """Give a sweep's parent run its command, commit, best values and sweep.json, and its last state."""
+    found = read_sweep(folder)
+    if found is not None:
+        tags = {"mlflow.source.name": found.command, "lmtrain.command": found.command}
+        if found.trials and found.trials[0].runs:
+            attempts = RunFolder(folder / found.trials[0].runs[0].folder).attempts()
+            commit = read_json(attempts[-1] / "git.json").get("commit") if attempts else None
+            tags |= {"mlflow.source.git.commit": str(commit)} if commit else {}
+        for key, value in tags.items():
+            client.set_tag(run_id, key, redact_text(value)[:MAXIMUM_VALUE_CHARACTERS])
+        if (best := found.best_trial()) is not None:
+            for key, value in best.values.items():  # tags: a continued sweep may find another
+                client.set_tag(run_id, f"best.{tracking_key(key)}", redact_text(value)[:MAXIMUM_VALUE_CHARACTERS])
+            if best.score is not None and math.isfinite(best.score):
+                client.log_metric(run_id, tracking_key(f"best/{found.metric}"), best.score)
+        client.log_artifact(run_id, str(folder / SWEEP_FILE))
+    client.set_terminated(run_id, status=status, end_time=int(time.time() * 1000))
+
+
 def _metrics(point: Point) -> Iterator[Metric]:
     for value in curve_points(point):
         yield Metric(tracking_key(value.key), value.value, int(value.time * 1000), value.step)
@@ -228,7 +250,8 @@ def _origin_tags(folder: Path) -> dict[str, str]:
         "lmtrain.host": read_json(folder / "environment.json").get("host"),
         "lmtrain.git_dirty": git.get("dirty"),
         "mlflow.source.git.commit": git.get("commit"),
-        "mlflow.source.name": " ".join(_read(folder / "overrides.txt").split("\n")).strip() or "train.py",
+        "mlflow.source.name": read_json(folder / "job.json").get("program"),
+        "lmtrain.overrides": " ".join(_read(folder / "overrides.txt").split()),
     }
     return {key: str(value) for key, value in tags.items() if value is not None}
 

@@ -49,12 +49,12 @@ class MlflowTracking(Tracking):
         write_state(run_folder.path, replace(read_state(run_folder.path), phase="starting", error=None))
         return MlflowHandle(run_folder, tracking_uri=uri, experiment=self.experiment, drain_seconds=self.drain_seconds)
 
-    def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Give a sweep's parent run its last state, in another process; its failure costs a line on stderr.
+    def finish_sweep(self, folder: Path, sweep: str, *, root: Path, status: StatusName = "FINISHED") -> None:
+        """Give a sweep's parent run its results and last state, in another process; its failure costs a line on stderr.
 
         A stopped sweep waits AT_ONCE_SECONDS at most.
         """
-        settings = {"root": str(root), "sweep": sweep, "status": status}
+        settings = {"folder": str(folder), "root": str(root), "sweep": sweep, "status": status}
         process = _start_process(
             ["lmtrain.tracking.mlflow.tracking"],
             {**settings, "tracking_uri": self.tracking_uri, "experiment": self.experiment},
@@ -140,10 +140,10 @@ def main() -> None:
     root, uri = Path(settings["root"]).absolute(), settings["tracking_uri"]
     store = Store(root, uri or default_uri(root), settings["experiment"])
     client = open_client(store)
-    from lmtrain.tracking.mlflow.run import open_sweep  # imports MLflow, after open_client has set it up
+    from lmtrain.tracking.mlflow.run import end_sweep, open_sweep  # imports MLflow, after open_client has set it up
 
     run_id = open_sweep(client, store, settings["sweep"])
-    client.set_terminated(run_id, status=settings["status"], end_time=int(time.time() * 1000))
+    end_sweep(client, run_id, Path(settings["folder"]), status=settings["status"])
 
 
 if __name__ == "__main__":
