@@ -62,16 +62,16 @@ def test_its_tokenizer_comes_along_unless_one_is_typed(tmp_path: Path) -> None:
     assert not any("tokenizer" in word for word in imported_options({"init_from": str(folder), "tokenizer": "bpe"}))
 
 
-def test_a_run_goes_on_with_its_own_words_and_typed_ones_win(tmp_path: Path) -> None:
+def test_a_run_named_with_a_budget_alone_goes_on_with_its_own_words(tmp_path: Path) -> None:
     attempt = tmp_path / "notes/attempts/1"
     attempt.mkdir(parents=True)
     (tmp_path / "notes/run.json").write_text(json.dumps({"accepted_attempt": 1}))
     own = ["optimizer=adamw", "optimizer.lr=1e-3", "budget.tokens=1M", "schedule=linear", "seed=3", "run.name=notes"]
     (attempt / "job.json").write_text(json.dumps({"overrides": own}))
     root = [f"run.root={tmp_path}", "run.name=notes"]
-    goes_on = parse_arguments([*root, "budget.steps=9", "optimizer.lr=2e-3", "schedule=constant"])
-    assert goes_on.continued == ["optimizer=adamw", "seed=3"]
-    assert parse_arguments([*root, "optimizer=muon"]).continued == ["budget.tokens=1M", "schedule=linear", "seed=3"]
+    kept = ["optimizer=adamw", "optimizer.lr=1e-3", "schedule=linear", "seed=3"]
+    assert parse_arguments([*root, "budget.steps=9"]).continued == kept
+    assert parse_arguments([*root, "optimizer=muon"]).continued == [], "a whole command of its own"
     assert parse_arguments([*root, "resume=never"]).continued == []
     (attempt / "job.json").write_text(json.dumps({"overrides": ["run.cache=elsewhere", "logger.address=1.2.3.4"]}))
     assert parse_arguments(root).continued == ["logger.address=1.2.3.4"], "refused once composed"

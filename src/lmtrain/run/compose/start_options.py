@@ -39,21 +39,21 @@ def brought_options(given: Mapping[str, str], *, own: str | None = None) -> list
 
 
 def own_options(given: Mapping[str, str]) -> list[str]:
-    """Return the overrides of the existing run that `run.name` names, as far as the typed ones leave them standing.
+    """Return the overrides of the existing run that `run.name` names, where nothing but a run and a budget is typed.
 
-    A typed option of a group stands for the group, and any typed budget for the whole budget.
+    A command with other words is complete: it is the run's own again, or it changes the run. A typed budget replaces
+    the whole budget.
     """
     name = given.get("run.name", "").strip("'")
     job = _job_file(Path(given.get("run.root", "runs"), name)) if name and given.get("resume") != "never" else None
-    if job is None:
+    if job is None or (typed := _heads(given)) - {"run", "budget", "resume"}:
         return []
     words = foreign_json.read(job).get("overrides", [])
-    replaced = {*given, "run", "resume", "hydra", "sweep", *(["budget"] if _heads(given) & {"budget"} else [])}
+    replaced = {*typed, "run", "resume", "hydra", "sweep"}
     return [
         word
         for word in words
-        if isinstance(word, str) and REDACTED not in word
-        if not {key_of(word), *_heads([key_of(word)])} & replaced
+        if isinstance(word, str) and REDACTED not in word and not _heads([key_of(word)]) & replaced
     ]
 
 
