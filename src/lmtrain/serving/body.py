@@ -58,10 +58,23 @@ class StreamOptions(Body):
     include_obfuscation: bool = False
 
 
-class TextBody(Body):
-    """The keys of every kind of text; those after `stream` change nothing."""
+class RequestBody(Body):
+    """The keys of every request; those after `stream` change nothing."""
 
     model: str | None = None
+    stream: bool = False
+    user: Any = None
+    metadata: Any = None
+    store: Any = None
+    service_tier: Any = None
+    safety_identifier: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+
+
+class TextBody(RequestBody):
+    """The keys of every kind of text."""
+
     n: Annotated[int, Field(ge=1, le=MAX_TEXTS)] = 1
     max_tokens: Count | None = None
     temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
@@ -74,15 +87,7 @@ class TextBody(Body):
     logit_bias: dict[TokenId, Number] = {}
     stop: Texts = Field([], max_length=MAX_STOPS)
     seed: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
-    stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    user: Any = None
-    metadata: Any = None
-    store: Any = None
-    service_tier: Any = None
-    safety_identifier: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
 
     def requests(
         self,

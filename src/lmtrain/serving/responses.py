@@ -11,7 +11,18 @@ from typing import Annotated, Any, ClassVar, Literal, final
 from pydantic import BeforeValidator, Field
 
 from lmtrain.inference.generation import Delta, Generation
-from lmtrain.serving.body import Body, ChatBody, Choice, Count, NumLikeliest, RequestRefused, Share, ToolChoice, read
+from lmtrain.serving.body import (
+    Body,
+    ChatBody,
+    Choice,
+    Count,
+    NumLikeliest,
+    RequestBody,
+    RequestRefused,
+    Share,
+    ToolChoice,
+    read,
+)
 from lmtrain.serving.openai_answers import calls_of, usage
 
 
@@ -29,10 +40,9 @@ class TextSettings(Body):
     verbosity: Literal["medium"] = "medium"
 
 
-class ResponseBody(Body):
-    """A request to `/v1/responses`; the keys after `stream` change nothing."""
+class ResponseBody(RequestBody):
+    """A request to `/v1/responses`; `stream_options` and `reasoning` change nothing."""
 
-    model: str | None = None
     input: Any
     instructions: str | None = None
     max_output_tokens: Count | None = None
@@ -42,20 +52,12 @@ class ResponseBody(Body):
     tools: list[dict[str, Any]] = Field([])
     tool_choice: Choice = ToolChoice()
     parallel_tool_calls: bool = True
-    stream: bool = False
     stream_options: Any = None
     background: Literal[False] = False
     include: Annotated[list[Any], Field(max_length=0)] = Field([])
     top_logprobs: Annotated[NumLikeliest, Field(le=0)] = 0
     truncation: Literal["disabled"] = "disabled"
     reasoning: Any = None
-    user: Any = None
-    metadata: Any = None
-    store: Any = None
-    service_tier: Any = None
-    safety_identifier: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
 
     def as_chat(self) -> ChatBody:
         """Return the request as one of a conversation.
