@@ -17,10 +17,11 @@ from typing import Any, Final, final
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.find_files import fingerprint_files, local_file, walk
+from data_pipelines.sources.find_files import fingerprint_files, walk
 from data_pipelines.sources.hf_dataset import Wanted, find_dataset
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.accounting.quantities import format_count
+from lmtrain.data.text_files import local_file
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import one_line

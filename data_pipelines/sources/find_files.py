@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import fsspec
 
-from lmtrain.data.text_files import FoundFile, is_text, store_problems, unreadable
+from lmtrain.data.text_files import FoundFile, is_text, local_file, store_problems, unreadable
 from lmtrain.errors import DataError, suggest_path
 from lmtrain.storage.hashed_folder import file_sha256
 
@@ -128,19 +128,6 @@ def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
     for parent, subfolders, names in os.walk(folder, onerror=refuse):
         subfolders[:] = [name for name in subfolders if name not in excluded and not name.startswith(".")]
         yield from (Path(parent, name) for name in names if not name.startswith("."))
-
-
-def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for: bool = False) -> FoundFile:
-    """Return the facts of a file of this machine."""
-    status = path.stat()
-    return FoundFile(
-        name=name,
-        address=str(path.resolve()),
-        num_bytes=status.st_size,
-        changed=str(status.st_mtime_ns),
-        is_named=is_named,
-        is_searched_for=is_searched_for,
-    )
 
 
 def fingerprint_files(files: Iterable[FoundFile]) -> str:

@@ -14,11 +14,11 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, OnBadRow, Skipped, Source, document_of, require_good
-from data_pipelines.sources.find_files import fingerprint_files, local_file, walk
+from data_pipelines.sources.find_files import fingerprint_files, walk
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.data.row_files import without_nulls
 from lmtrain.data.row_shapes import shape_of
-from lmtrain.data.text_files import Reading
+from lmtrain.data.text_files import Reading, local_file
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest, suggest_path
 from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.storage.damage import one_line

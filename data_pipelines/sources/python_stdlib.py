@@ -8,9 +8,9 @@ from typing import final
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.find_files import fingerprint_files, local_file, walk
+from data_pipelines.sources.find_files import fingerprint_files, walk
 from lmtrain.accounting.options.parts import SourceFacts
-from lmtrain.data.text_files import FoundFile, Reading, read_text_parts
+from lmtrain.data.text_files import FoundFile, Reading, local_file, read_text_parts
 from lmtrain.errors import DataError
 
 EXCLUDED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})

@@ -127,12 +127,6 @@ def format_kwh(number: float) -> str:
     return f"{number:,.0f} kWh" if number >= 99.5 else f"{number:.2g} kWh"
 
 
-def format_flops(number: float) -> str:
-    """Write FLOPs in three digits: 8.36e9, 2e21."""
-    mantissa, _, power = f"{number:.2e}".partition("e")
-    return f"{float(mantissa):g}e{int(power)}" if number else "0"
-
-
 def format_at_most(number: float) -> str:
     """Write a count in three digits, read back as it or a little less."""
     if number >= 1e15:  # FLOPs: no readable suffix

@@ -6,7 +6,7 @@ from typing import Final
 
 from lmtrain.data.row_files import SUFFIXES, Delimited, Row, TableFormat, read_rows
 from lmtrain.data.row_shapes import RowShape
-from lmtrain.data.text_files import FoundFile, Reading, open_plain
+from lmtrain.data.text_files import FoundFile, Reading, local_file, open_plain
 from lmtrain.errors import ConfigurationError, DataError, suggest_path
 from lmtrain.tokenizers.conversation import ConversationError
 
@@ -66,5 +66,4 @@ def _format_of(file: FoundFile) -> TableFormat | None:
 def _found(path: Path, flag: str) -> FoundFile:
     if not path.is_file():
         raise ConfigurationError(f"{flag}: {path} is not a file.{suggest_path(path)}")
-    address = str(path.resolve())
-    return FoundFile(name=path.name, address=address, num_bytes=path.stat().st_size, changed="", is_named=True)
+    return local_file(path, name=path.name, is_named=True)

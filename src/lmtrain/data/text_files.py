@@ -73,6 +73,19 @@ class FoundFile:
         return PurePosixPath(self.name).suffix.lower() in DECOMPRESSORS
 
 
+def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for: bool = False) -> FoundFile:
+    """Return the facts of a file of this machine."""
+    status = path.stat()
+    return FoundFile(
+        name=name,
+        address=str(path.resolve()),
+        num_bytes=status.st_size,
+        changed=str(status.st_mtime_ns),
+        is_named=is_named,
+        is_searched_for=is_searched_for,
+    )
+
+
 @final
 class Reading:
     """Notes of one pass over files, on what was repaired or ignored."""

@@ -176,6 +176,10 @@ class TrainedParameters:
             self.num_hidden_matrix + self.num_frozen_block_matrix - (shape.num_parameters - shape.num_active_parameters)
         )
 
+    def num_head(self, shape: ModelShape) -> int:
+        """Return the parameters of the head, tied or not."""
+        return shape.num_matmul_parameters - self.num_block_matrix(shape)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:

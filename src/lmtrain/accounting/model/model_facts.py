@@ -45,7 +45,7 @@ class ModelFacts:
     @property
     def num_head(self) -> int:
         """Return the parameters of the head, tied or not."""
-        return self.shape.num_matmul_parameters - self.parameters.num_block_matrix(self.shape)
+        return self.parameters.num_head(self.shape)
 
     def block_workspace_bytes(self, sequences: float) -> int:
         """Return the peak bytes of a block's backward pass beyond activations."""

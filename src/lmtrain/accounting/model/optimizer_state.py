@@ -74,11 +74,6 @@ class OptimizerState:
     matrix_work: MatrixWork | None = None
     average_bytes: int = 0  # of averages of each weight, kept beside the optimizer's own state
 
-    @property
-    def updates_in_one_pass(self) -> bool:
-        """Return whether a step makes no temporaries."""
-        return not self.step_bytes and self.matrix_work is None
-
 
 def alike(num_values: float, *, value_bytes: float | None = None, vector_bytes: float | None = None) -> OptimizerState:
     """Return the state of an optimizer with as many values for every parameter."""

@@ -86,7 +86,7 @@ class PlannedModel:
     @property
     def num_head(self) -> int:
         """Return the parameters of the head, tied or not."""
-        return self.shape.num_matmul_parameters - self.num_block
+        return self.parameters.num_head(self.shape)
 
     def recomputed_flops(self, setting: Setting, *, seen: float) -> float:
         """Return the FLOPs of a token's second forward pass, by PaLM's count."""

@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 
 import yaml
 
-from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.run.compose.option_files import option_rows, target_of
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.schema.facts import Facts, facts_of
@@ -40,12 +39,6 @@ def options_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Itera
 def words_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Sequence[str]:
     """Return the words of those options."""
     return [option.word for option in options_of(kind, holds, **place)]
-
-
-def choosing_precisions() -> Sequence[str]:
-    """Return the words of precisions whose choice depends on the device."""
-    chosen = options_of(PrecisionFacts, lambda _: True, has_bf16=True)
-    return [option.word for option in chosen if option.word != f"{PrecisionFacts.group}={option.facts.name}"]
 
 
 def file_values(word: str) -> dict[str, Any]:
