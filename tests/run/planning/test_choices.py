@@ -21,6 +21,17 @@ from tests.tiny import MODEL, QUIET
 WORDS = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=fsdp", "budget.tokens=1B"]
 
 
+def test_a_candidate_takes_the_time_that_its_plan_takes() -> None:
+    words = [*WORDS[:-2], "strategy=context", "strategy.context_size=4", "batch.context_tokens=8192"]
+    (run,) = planned_runs([*words, "budget.tokens=1B"])
+    candidate = weighed(config_of(*words, "budget.tokens=1B"))
+    assert candidate is not None
+    assert candidate.cost is not None
+    assert run.plan.step is not None
+    batch = candidate.batch
+    assert candidate.cost * batch.tokens_per_step / batch.num_ranks == pytest.approx(run.plan.step.seconds)
+
+
 def test_the_devices_that_a_plan_advises_divide_its_step_and_hold_its_shards() -> None:
     model = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=h100_8x", "batch.context_tokens=2048"]
     words = [*model, "batch.micro_batch_sequences=1", "recompute=every_block", "loss=chunked", "precision=bf16_mixed"]

@@ -18,11 +18,11 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
-from lmtrain.accounting.training_plan.speed import PlannedModel, modelled_step, sent_in_step
+from lmtrain.accounting.training_plan.speed import modelled_step, sent_in_step
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.planning.known_models import facts_known, model_facts
-from lmtrain.run.planning.setting import planned_setting, with_facts
+from lmtrain.run.planning.setting import planned_model, planned_setting, with_facts
 from lmtrain.run.planning.tried_words import NODE, with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.optimizer import CPU_OFFLOAD, require_settings
@@ -97,9 +97,7 @@ def weighed(
     if changed.batch.is_auto:
         batch = largest_micro_batch(setting, batch) or with_micro_batch(batch, setting.example_rows)
     shape = setting.facts.shape
-    model = PlannedModel(
-        shape=shape, parameters=setting.facts.parameters, flops=flops_per_token(shape, batch.context_tokens)
-    )
+    model = planned_model(changed, shape, setting.facts.parameters, flops_per_token(shape, batch.context_tokens))
     step = modelled_step(setting, batch, model, sent_in_step(setting, batch, model))
     return Candidate(
         words=tuple(words),

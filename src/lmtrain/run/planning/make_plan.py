@@ -8,7 +8,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import NOT_BEGUN, Horizon, RunSoFar, horizon
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-from lmtrain.accounting.model.flops import FlopsPerToken, flops_per_token, seen_tokens
+from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.plan import Plan
@@ -23,7 +23,6 @@ from lmtrain.accounting.training_plan.plan_parts import (
 )
 from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.accounting.training_plan.speed import (
-    PlannedModel,
     Speed,
     expected_speed,
     modelled_step,
@@ -33,6 +32,7 @@ from lmtrain.accounting.training_plan.speed import (
 from lmtrain.accounting.training_plan.step_time import StepTime
 from lmtrain.run.planning.calibration import calibration_of, single_device_speed
 from lmtrain.run.planning.prepared_tokens import held_out_padding, masked_documents
+from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.validators.callbacks import callback_facts, held_out_passes
@@ -76,7 +76,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     cluster, batch, shape = config.cluster, facts.batch, facts.shape
     documents = masked_documents(config, facts.folder)
     flops = flops_per_token(shape, batch.context_tokens, documents=documents)
-    model = _planned_model(config, facts, flops)
+    model = planned_model(config, facts.shape, facts.parameters, flops)
     sent = sent_in_step(facts.setting, batch, model)
     seen = seen_tokens(batch.context_tokens, documents=documents)
     offload = _offload(config, facts)
@@ -180,12 +180,6 @@ def planned_checkpoints(config: RunConfig, setting: Setting, parameters: Trained
         restart_seconds=config.cluster.restart_seconds,
         set_seconds=min((each.saves_every_seconds for each in facts if each.saves_every_seconds), default=None),
     )
-
-
-def _planned_model(config: RunConfig, facts: PlanFacts, flops: FlopsPerToken) -> PlannedModel:
-    heads, kv_heads = (config.model.values.get(name) for name in ("num_heads", "num_kv_heads"))
-    share = kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0
-    return PlannedModel(shape=facts.shape, parameters=facts.parameters, flops=flops, share_of_kv_heads=share)
 
 
 def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:

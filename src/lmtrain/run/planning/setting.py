@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilization_format
+from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import (
     COMPILED_HEAP_SHARE,
     COMPILER_BYTES,
@@ -11,14 +12,17 @@ from lmtrain.accounting.model.memory import (
     PROCESS_BYTES,
     WORKSPACE_HEAP_SHARE,
     HostMemory,
+    TrainedParameters,
 )
 from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, LossFacts, RecomputeFacts, SpikeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.setting import Setting
+from lmtrain.accounting.training_plan.speed import PlannedModel
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
 from lmtrain.run.planning.calibration import kind_here, measurements_of
@@ -30,6 +34,15 @@ from lmtrain.run.validators.callbacks import callback_facts
 from lmtrain.run.validators.optimizer import require_float8_head, require_offload, require_rounding
 from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_recordable, require_workers
 from lmtrain.run.validators.task import example_rows, objective_facts, require_adaptable, require_whole_sequences
+
+
+def planned_model(
+    config: RunConfig, shape: ModelShape, parameters: TrainedParameters, flops: FlopsPerToken
+) -> PlannedModel:
+    """Return what the time of a step takes from the config's model: its heads of keys too."""
+    heads, kv_heads = (config.model.values.get(name) for name in ("num_heads", "num_kv_heads"))
+    share = kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0
+    return PlannedModel(shape=shape, parameters=parameters, flops=flops, share_of_kv_heads=share)
 
 
 def planned_setting(config: RunConfig) -> Setting:
