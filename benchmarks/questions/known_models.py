@@ -92,14 +92,14 @@ def rows_of(model: str, words: tuple[str, ...]) -> Iterator[tuple[str, str, Know
 
 def confirm(known: KnownFacts, other: Measured) -> None:
     """Hold what is known against a measurement at another context."""
-    told = known.at(other.context_tokens)
-    assert told
+    of_table = known.at(other.context_tokens)
+    assert of_table
     for sequences in FEW_AND_MANY:
-        assert told.activations.of(sequences) == other.facts.activations.of(sequences), (
+        assert of_table.activations.of(sequences) == other.facts.activations.of(sequences), (
             other.context_tokens,
             sequences,
         )
-        ratio = told.block_workspace_bytes(sequences) / other.facts.block_workspace_bytes(sequences)
+        ratio = of_table.block_workspace_bytes(sequences) / other.facts.block_workspace_bytes(sequences)
         assert abs(ratio - 1) < WITHIN, (other.context_tokens, sequences, ratio)
 
 

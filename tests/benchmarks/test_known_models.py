@@ -45,12 +45,14 @@ def test_a_row_is_what_would_be_measured_now(words):
 def test_a_row_tells_of_contexts_that_were_not_measured(model):
     context_tokens = 1024 if model == "mixtral_tiny" else 3000
     config, setting = composed(model, USUAL[2], context_tokens)
-    told = known_facts(CONTENT, key_of(config, setting), context_tokens)
+    planned = known_facts(CONTENT, key_of(config, setting), context_tokens)
     found = measure_model(config, setting)
-    assert told is not None
+    assert planned is not None
     for sequences in (1, 2, 64):
-        assert told.activations.of(sequences) == found.activations.of(sequences)
-        assert told.block_workspace_bytes(sequences) == pytest.approx(found.block_workspace_bytes(sequences), rel=0.03)
+        assert planned.activations.of(sequences) == found.activations.of(sequences)
+        assert planned.block_workspace_bytes(sequences) == pytest.approx(
+            found.block_workspace_bytes(sequences), rel=0.03
+        )
 
 
 def test_the_file_is_small_and_written_by_the_benchmark(tmp_path):

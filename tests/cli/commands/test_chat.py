@@ -32,8 +32,8 @@ def test_a_conversation_goes_on_after_mistakes(capsys, tmp_path):
     lines = ("Hello", "", "/rset", "/system Be kind.", "/help")
     assert converse(talk, read=typed(*lines, KeyboardInterrupt, f"/save {tmp_path / 'talk.jsonl'}")) == 0
     shown = capsys.readouterr().out
-    for told in ("Did you mean 'reset'?", "Ctrl-D leaves"):
-        assert told in shown
+    for words in ("Did you mean 'reset'?", "Ctrl-D leaves"):
+        assert words in shown
     assert (tmp_path / "talk.jsonl").is_file()
     assert talk.system == "Be kind."
     assert len(talk.messages) == 2

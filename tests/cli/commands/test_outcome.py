@@ -23,7 +23,7 @@ def written(folder: Path, *, step: int) -> Path:
 
 
 def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert OutcomeLine(folder=written(tmp_path / "run", step=4)).told(lambda: 0) == 0
+    assert OutcomeLine(folder=written(tmp_path / "run", step=4)).print_after(lambda: 0) == 0
     found = last_line(capsys)
     assert (found["score"], found["tokens"], found["usd"], found["exit_code"]) == (2.5, 32, 0.25, 0)
     assert found["exit_reason"] == "budget.tokens is spent"
@@ -31,22 +31,22 @@ def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: py
     (early / "events").mkdir()
     row = {"name": "early_stopping", "start": 1.0, "step": 2}
     (early / "events/rank0.jsonl").write_text(json.dumps(row) + "\n")
-    OutcomeLine(folder=early).told(lambda: 0)
+    OutcomeLine(folder=early).print_after(lambda: 0)
     assert last_line(capsys)["exit_reason"] == "callbacks.early_stopping ended it at step 2"
-    OutcomeLine(folder=written(tmp_path / "stopped", step=2)).told(lambda: 143)
+    OutcomeLine(folder=written(tmp_path / "stopped", step=2)).print_after(lambda: 143)
     assert last_line(capsys)["exit_reason"] == "terminated"
 
 
 def test_a_run_done_with_other_settings_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write(tmp_path / "run", lr=0.1)
-    told = {}
+    lines = {}
     for lr in (0.1, 0.5):
         config = json.loads((run / "attempts/1/job.json").read_text())["config"]
         config["optimizer"]["lr"] = lr
-        OutcomeLine(folder=run, settings=config).told(lambda: 0)
-        told[lr] = last_line(capsys)
-    assert "nothing was trained" not in told[0.1]["exit_reason"]
-    assert told[0.5]["exit_reason"] == "nothing was trained: the run is done with optimizer.lr=0.1, not 0.5"
+        OutcomeLine(folder=run, settings=config).print_after(lambda: 0)
+        lines[lr] = last_line(capsys)
+    assert "nothing was trained" not in lines[0.1]["exit_reason"]
+    assert lines[0.5]["exit_reason"] == "nothing was trained: the run is done with optimizer.lr=0.1, not 0.5"
 
 
 def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,11 +54,11 @@ def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.
         raise Diverged("step 2 has loss nan")
 
     with pytest.raises(Diverged):
-        OutcomeLine(folder=written(tmp_path / "run", step=2)).told(diverge)
+        OutcomeLine(folder=written(tmp_path / "run", step=2)).print_after(diverge)
     found = last_line(capsys)
     assert (found["exit_code"], found["exit_reason"], found["step"]) == (3, "step 2 has loss nan", 2)
     with pytest.raises(Diverged):
-        OutcomeLine().told(diverge)
+        OutcomeLine().print_after(diverge)
     assert last_line(capsys)["run"] is None
 
 
@@ -66,7 +66,7 @@ def test_a_sweep_ends_with_its_best_trial(tmp_path: Path, capsys: pytest.Capture
     trials = [SweepTrial(number=0, values={"seed": "1"}, state="finished", score=2.0), SweepTrial(number=1, values={})]
     SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=trials,
               reason="sweep.max_usd=1 is spent").save(tmp_path)  # fmt: skip
-    OutcomeLine(folder=tmp_path).told(lambda: 0)
+    OutcomeLine(folder=tmp_path).print_after(lambda: 0)
     found = last_line(capsys)
     assert (found["best"]["number"], found["trials"]) == (0, {"finished": 1, "waiting": 1})
     assert (found["exit_reason"], found["unranked"]) == ("sweep.max_usd=1 is spent", None)

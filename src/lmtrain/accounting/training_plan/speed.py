@@ -224,14 +224,14 @@ def expected_speed(
     return Speed(step_seconds=seconds, mfu_palm=mfu, hfu_palm=min(1.0, mfu * again), source=source, setup_seconds=setup)
 
 
-def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int, seconds_beside: float = 0.0) -> Rate:
+def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int, extra_seconds: float = 0.0) -> Rate:
     """Return the basis of a budget of time: this speed, None if unknown, and the price of all devices.
 
-    `seconds_beside` come with each step.
+    `extra_seconds` are added to each step.
     """
     price = cluster.usd_per_gpu_hour
     return Rate(
-        seconds_per_step=speed.step_seconds + seconds_beside if speed else None,
+        seconds_per_step=speed.step_seconds + extra_seconds if speed else None,
         setup_seconds=speed.setup_seconds if speed else 0.0,
         usd_per_hour=None if price is None else price * num_ranks,
     )

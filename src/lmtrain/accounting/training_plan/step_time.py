@@ -16,7 +16,7 @@ from lmtrain.accounting.machine.hardware import Device, MatmulDtype
 from lmtrain.accounting.options.strategy import Collective
 
 PRODUCTS: Final = 0.74  # of the dense peak
-PRODUCTS_BESIDE_MESSAGES: Final = 0.64  # several ranks: NCCL's kernels take multiprocessors and bandwidth
+PRODUCTS_DURING_MESSAGES: Final = 0.64  # several ranks: NCCL's kernels take multiprocessors and bandwidth
 PRODUCTS_OF_EXPERTS: Final = 0.6  # of those of one dense product: many smaller ones, of uneven size; not fitted
 MEMORY: Final = 0.88  # of the data sheet's bandwidth: a copy's on an H200
 LINKS: Final = 0.75  # of the data sheet's rate
@@ -103,7 +103,7 @@ class Rates:
 
     def products(self, flops: float, dtype: MatmulDtype) -> float:
         """Return the seconds of products."""
-        share = PRODUCTS if self.is_alone else PRODUCTS_BESIDE_MESSAGES
+        share = PRODUCTS if self.is_alone else PRODUCTS_DURING_MESSAGES
         return flops / (share * self.peaks[dtype])
 
     def attention_share(self, head_width: int, context_tokens: int) -> float:

@@ -31,7 +31,7 @@ class OutcomeLine:
     settings: dict[str, Any] | None = None
     _message: str | None = field(default=None, init=False)
 
-    def told(self, train: Callable[[], int]) -> int:
+    def print_after(self, train: Callable[[], int]) -> int:
         """Train, and print the line whatever the end; return the exit code."""
         code = 1
         try:

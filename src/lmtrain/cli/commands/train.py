@@ -41,7 +41,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     def tell(folder: Path, config: dict[str, Any] | None = None) -> None:
         asked.folder, asked.settings = folder, config
 
-    return asked.told(lambda: _train(words, program=program, tell=tell))
+    return asked.print_after(lambda: _train(words, program=program, tell=tell))
 
 
 def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda *_: None) -> int:

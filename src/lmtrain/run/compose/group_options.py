@@ -48,10 +48,10 @@ def file_values(word: str) -> dict[str, Any]:
     return yaml.load((conf_folder() / group / f"{option}.yaml").read_text(), Loader=loader) or {}  # noqa: S506
 
 
-def beside_ordinary(callbacks: Iterable[str]) -> str:
-    """Return the word for the ordinary callbacks and those that are not among them."""
-    ordinary = file_values("callbacks=default")["defaults"]
-    return f"'callbacks=[{','.join(['default', *(name for name in callbacks if name not in ordinary)])}]'"
+def with_default(callbacks: Iterable[str]) -> str:
+    """Return the word of the default callbacks and of those that are not among them."""
+    default = file_values("callbacks=default")["defaults"]
+    return f"'callbacks=[{','.join(['default', *(name for name in callbacks if name not in default)])}]'"
 
 
 def options_with_key(key: str) -> list[str]:

@@ -95,7 +95,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
             num_active_parameters=shape.num_active_parameters,
             flops_per_token=flops.palm,
             epoch_tokens=_epoch_tokens(config, facts),
-            rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks, seconds_beside=writing),
+            rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks, extra_seconds=writing),
             done=facts.done,
         ),
         flops_per_token=flops,

@@ -5,7 +5,7 @@ from typing import Final
 from lmtrain.accounting.budgets import limit_words, limits_of
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.run.compose.group_options import beside_ordinary
+from lmtrain.run.compose.group_options import with_default
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node
@@ -62,7 +62,7 @@ def require_passes(config: RunConfig) -> None:
     judge, metric = judged
     reader = next(((key, said.reads) for key, said in facts.items() if said.reads), None)
     if reader is None:
-        fix = beside_ordinary(config.callbacks)
+        fix = with_default(config.callbacks)
         raise ConfigurationError(f"{judge} needs validations, and this run has none. Did you mean {fix}?")
     key, passes = reader
     if passes.num_passes is None and passes.every_steps is None:
