@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from lmtrain.accounting.budgets import limits_of
 from lmtrain.accounting.options.ranges import COUNTS, require_count
 from lmtrain.models.dimensions import REQUIRED, check_positive, check_possible
+from lmtrain.run.compose.arguments import Arguments, Choices
 from lmtrain.run.compose.paths import key_of
 from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.run.schema.check import TARGET, check_value, refuse_foreign
@@ -39,6 +40,22 @@ from lmtrain.tracking.run_folder import run_path
 # What of this machine the run will use: its files and devices, its files alone (devices are the nodes'), or neither.
 Place = Literal["here", "nodes", "paper"]
 RAMP_GROUPS: Final = frozenset({"schedule", "momentum_schedule", "budget", "batch"})
+
+
+def checked_configs(arguments: Arguments, *, place: Place = "here") -> list[tuple[RunConfig, Choices]]:
+    """Compose the config of a command line, or each of a sweep, and check it; --cfg prints it, and none is returned.
+
+    Raises: as `check`.
+    """
+    from lmtrain.run.compose.compose import for_each_config  # Hydra
+
+    found: list[tuple[RunConfig, Choices]] = []
+
+    def task(values: dict[str, Any], choices: Choices) -> None:
+        found.append((check(values, allowed=arguments.allowed_targets, typed=choices.overrides, place=place), choices))
+
+    for_each_config(task, arguments, config_name="train")
+    return found
 
 
 def check(

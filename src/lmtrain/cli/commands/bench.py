@@ -5,7 +5,7 @@ It trains for some seconds in a temporary folder, with the config's own data, mo
 
 import json
 import sys
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, ConfigurationError
@@ -57,8 +57,7 @@ def configs(words: list[str]) -> list[tuple[RunConfig, Choices]]:
         ConfigurationError: The config is wrong, or its step cannot be timed by part.
     """
     arguments = parse_arguments([*without(words, REPLACED), *WORDS])
-    from lmtrain.run.compose.compose import for_each_config
-    from lmtrain.run.gate import check
+    from lmtrain.run.gate import checked_configs
 
     found: list[tuple[RunConfig, Choices]] = []
 
@@ -66,8 +65,7 @@ def configs(words: list[str]) -> list[tuple[RunConfig, Choices]]:
         facts = facts_of_callback(config, node)
         return facts is not None and facts.acts_between_steps
 
-    def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
+    for config, choices in checked_configs(arguments):
         for key, value in (("devices", config.trainer.devices), ("num_nodes", config.trainer.num_nodes)):
             if value > 1:
                 raise ConfigurationError(f"trainer.{key} must be 1, as bench times one process, got {value}.")
@@ -75,6 +73,4 @@ def configs(words: list[str]) -> list[tuple[RunConfig, Choices]]:
             raise ConfigurationError("compile.cuda_graphs must be false: a step launched as one has no parts to time.")
         kept = {name: node.values for name, node in config.callbacks.items() if not acts_between_steps(config, node)}
         found.append((config.changed(callbacks=kept), choices))
-
-    for_each_config(task, arguments, config_name="train")
     return found

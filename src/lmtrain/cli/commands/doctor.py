@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.accounting.options.parts import CompileFacts
@@ -44,14 +44,10 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         parser.add_argument(flag, action="store_true")
     asked, overrides = parser.taken(words)
     arguments = parse_arguments(overrides)
-    from lmtrain.run.compose.arguments import Choices
-    from lmtrain.run.compose.compose import for_each_config
-    from lmtrain.run.gate import check
+    from lmtrain.run.gate import checked_configs
 
     codes: list[int] = []
-
-    def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
+    for config, _ in checked_configs(arguments):
         sys.stderr.write("measuring this machine until two results agree ...\n")
         from lmtrain.doctor.measure import measure_until_two_agree  # torch
 
@@ -64,8 +60,6 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         is_ready = all(finding.state != "bad" for finding in findings)
         _show(findings, settled.device, as_json=asked.json, is_ready=is_ready)
         codes.append(EXIT_DONE if is_ready else EXIT_NO)
-
-    for_each_config(task, arguments, config_name="train")
     return max(codes, default=EXIT_DONE)
 
 

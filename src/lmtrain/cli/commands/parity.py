@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.observed.parity_checks import Parity
 from lmtrain.accounting.quantities import parse_quantity
@@ -48,17 +48,12 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
     fixed = [f"budget.steps={settings['steps']:g}", f"trainer.devices={settings['ranks']:g}", "trainer.num_nodes=1"]
     compiles = [] if any(key_of(word) == "compile" for word in typed) else ["compile=none"]  # it takes a minute
     arguments = parse_arguments([*without(typed, REPLACED), *WORDS, *fixed, *compiles])
-    from lmtrain.run.compose.arguments import Choices
-    from lmtrain.run.compose.compose import for_each_config
-    from lmtrain.run.gate import check
+    from lmtrain.run.gate import checked_configs
 
-    found: list[Parity] = []
-
-    def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
-        found.append(_compared(config, settings, choices.overrides, changed=(*CHANGED, *compiles)))
-
-    for_each_config(task, arguments, config_name="train")
+    found = [
+        _compared(config, settings, choices.overrides, changed=(*CHANGED, *compiles))
+        for config, choices in checked_configs(arguments)
+    ]
     for one in found:
         if "--json" in words:
             print(json.dumps(one.to_json()))

@@ -14,7 +14,7 @@ from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.cli.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, EnvironmentProblem
-from lmtrain.run.compose.arguments import Choices, parse_arguments
+from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.paths import key_of, without
 from lmtrain.run.run_config import RunConfig
@@ -81,19 +81,12 @@ def tune(words: list[str], *, program: str = "lmtrain tune") -> int:
 
 def checked_config(words: Sequence[str]) -> RunConfig:
     """Compose and check the config here first: a wrong one is refused at once."""
-    from lmtrain.run.compose.compose import for_each_config
-    from lmtrain.run.gate import check
+    from lmtrain.run.gate import checked_configs
 
-    arguments = parse_arguments(words)
-    found: list[RunConfig] = []
-
-    def read(values: dict[str, Any], choices: Choices) -> None:
-        found.append(check(values, allowed=arguments.allowed_targets, typed=choices.overrides))
-
-    for_each_config(read, arguments, config_name="train")
+    found = checked_configs(parse_arguments(words))
     if len(found) != 1:
         raise ConfigurationError("this command tries one config; leave -m and --cfg out.")
-    return found[0]
+    return found[0][0]
 
 
 def trained(words: Sequence[str]) -> list[tuple[float, float]]:

@@ -9,10 +9,10 @@ from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.arguments import Choices, parse_arguments
+from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.option_files import default_options
 from lmtrain.run.compose.paths import conf_folder
-from lmtrain.run.gate import check
+from lmtrain.run.gate import checked_configs
 from lmtrain.run.planning.calibration import peak_here
 from lmtrain.run.planning.choices import advice, with_recompute, with_strategy
 from lmtrain.run.planning.known_models import model_facts
@@ -66,13 +66,8 @@ def planned_runs(
     Raises:
         ConfigurationError: The command line is wrong.
     """
-    arguments = parse_arguments(words)
-    from lmtrain.run.compose.compose import for_each_config
-
     found: list[PlannedRun] = []
-
-    def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = check(composed, allowed=arguments.allowed_targets, typed=choices.overrides, place="paper")
+    for config, choices in checked_configs(parse_arguments(words), place="paper"):
         _require_own_folder(config)
         require_split(config)
         more_checks(config)
@@ -87,8 +82,6 @@ def planned_runs(
         notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, asked))
-
-    for_each_config(task, arguments, config_name="train")
     return found
 
 
