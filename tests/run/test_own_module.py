@@ -116,3 +116,5 @@ def test_own_rows_of_ids_are_trained_on_from_an_own_option_and_from_python(tmp_p
     assert (train.num_tokens, train.window(0, 3).tolist()) == (54 * 41, [0, 1, 2])
     with pytest.raises(ConfigurationError, match=r"my_rows\.Rows is not allowed"):
         lmtrain.compose(*words, config_dir="conf")
+    with pytest.raises(ConfigurationError, match=r"held_out_every must be at least 3, got 2"):
+        lmtrain.train(*words, "run.name=few", "data.folder.held_out_every=2", **own)

@@ -60,13 +60,9 @@ def external(
         if value not in known:
             listed = ", ".join(known)
             raise ConfigurationError(f"data.folder.{key}: must be one of {listed}, got {value}.{suggest(value, known)}")
-    if tokenizer.sample_bytes:
-        raise ConfigurationError(
-            "tokenizer: must be the one that made the ids, as tokenizer=folder tokenizer.path=FOLDER, got one to train."
-        )
     if not train:
         raise ConfigurationError(f"data.folder.train: must name at least one file of {format} ids, got [].")
-    built = tokenizer.build(())
+    built = tokenizer_of_ids(tokenizer)
     paths = {"train": train, "validation": validation, "test": test}
     files = {
         split: [READERS[format](Path(path).expanduser(), dtype=dtype, vocab_size=built.vocab_size) for path in some]
@@ -77,6 +73,15 @@ def external(
     folder = Path(root) / f"external_{format}-{pointing.fingerprint[:12]}"
     build_folder(folder, pointing)
     return DatasetFolder(open_dataset(folder).folder)
+
+
+def tokenizer_of_ids(source: TokenizerSource) -> Tokenizer:
+    """Return the tokenizer that made given ids; raises ConfigurationError for one that is still to be trained."""
+    if source.sample_bytes:
+        raise ConfigurationError(
+            "tokenizer: must be the one that made the ids, as tokenizer=folder tokenizer.path=FOLDER, got one to train."
+        )
+    return source.build(())
 
 
 @final

@@ -8,8 +8,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.data.dataset_folder import build_folder
-from lmtrain.data.external import TokenizerSource
+from lmtrain.data.external import TokenizerSource, tokenizer_of_ids
 from lmtrain.data.manifest import TOKENIZER_FOLDER, DatasetFolder, Manifest, narrowest_dtype
 from lmtrain.data.rows import require_known
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
@@ -45,11 +46,10 @@ def token_rows(
         ConfigurationError: A tokenizer still to be trained, or rows that can be read only once.
         DataError: No rows, or an id beyond the tokenizer's vocabulary.
     """
-    if tokenizer.sample_bytes:
-        raise ConfigurationError("tokenizer: must be the one that made the ids, got one to train.")
+    require_number("data.folder.held_out_every", held_out_every, at_least=3, usual="20")
     if isinstance(rows, Iterator):
         raise ConfigurationError("data.folder.rows: must be readable more than once; add _partial_: true.")
-    made = tokenizer.build(())
+    made = tokenizer_of_ids(tokenizer)
 
     def read() -> Iterator[NDArray[np.int64]]:
         for row in rows() if callable(rows) else rows:
