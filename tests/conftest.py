@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from lmtrain.tracking import stopwatch as preemption
 from lmtrain.tracking.redaction import REMEMBERED
 from tests.no_wait import leave_files_to_the_kernel
 
@@ -135,8 +134,7 @@ def _has_cuda() -> bool:
 def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Make the clock that a run reads go on by so many seconds at once; nothing waits for them.
 
-    Between these it goes on by a tenth of a millisecond a reading, however busy the machine is, and no thread of this
-    process is told to have waited.
+    Between these it goes on by a tenth of a millisecond a reading, however busy the machine is.
     """
     passed = [time.monotonic()]
 
@@ -145,10 +143,6 @@ def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         return passed[0]
 
     monkeypatch.setattr(time, "monotonic", read)
-    waited = preemption.waited_seconds
-    monkeypatch.setattr(
-        preemption, "waited_seconds", lambda threads: {} if threads == preemption.THREADS else waited(threads)
-    )
 
     def let_pass(seconds: float) -> None:
         passed[0] += seconds

@@ -122,7 +122,7 @@ def test_time_is_booked_on_what_took_it(make_run, let_pass):
 
     spent = seconds_of(train_of_ledger(run, AtStep(2, save), module=run.module(Slow()))[-1])
     assert 25 <= spent["checkpoint"] < 50, "less what other work had of it"
-    assert 40 <= spent["compute"] + spent["preempted"] < 90
+    assert 40 <= spent["compute"] < 90
     assert spent["data_wait"] < 10
 
 

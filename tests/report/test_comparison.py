@@ -117,7 +117,7 @@ def test_tokens_to_a_target_lie_on_the_straight_line_between_two_measurements(tm
 
 def test_seconds_are_those_of_the_steps_by_the_run_s_accounts(tmp_path):
     folder = write(tmp_path / "a")
-    write_readings(folder, [0.0, 3.0, 4.0], preempted=90.0)
+    write_readings(folder, [0.0, 3.0, 4.0])
     run = read_compared_run(folder)
     assert [run.seconds_at(tokens) for tokens in (0, 50, 100, 150, 200, 900)] == [0.0, 1.5, 3.0, 3.5, 4.0, 4.0]
     (folder / "events/rank0.jsonl").unlink()

@@ -4,21 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.observed.time_accounts import balance
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.runs.attempts import (
     logged_speed,
-    read_attempts,
 )
 from lmtrain.report.runs.facts import shown_state
 from lmtrain.report.runs.find import find_run, find_runs, names_apart
 from lmtrain.report.runs.listing import in_brief
-from lmtrain.tracking.events import FILE
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, TrialState
-from tests.report import ledger_folder
 from tests.report.compared_folder import write
 from tests.report.runs_on_disk import write_run
 
@@ -86,23 +82,6 @@ def test_a_run_in_brief_is_its_newest_figures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("code", "state"), [(143, "STOPPED"), (130, "STOPPED"), (137, "KILLED")])
 def test_a_clean_stop_is_told_from_a_kill(code: int, state: str, tmp_path: Path) -> None:
     assert in_brief(write_run(tmp_path / "a", status=Status("KILLED", code))).status == state
-
-
-def test_an_attempt_that_ended_in_its_set_up_is_counted(tmp_path):
-    folder = ledger_folder.write(tmp_path / "a")
-    recorded = read_attempts(folder)
-    last = recorded[-1].number
-    for number in (last, last + 1):
-        attempt = folder / "attempts" / str(number)
-        attempt.mkdir(parents=True)
-        (attempt / FILE).write_text('{"started_at": 1000.0, "seen_at": 1030.0, "num_devices": 4}')
-    *others, killed = read_attempts(folder)
-    assert others == recorded, "their events say more"
-    assert (killed.number, killed.wall_seconds, killed.num_devices) == (last + 1, 30.0, 4)
-    before, now = balance(recorded), read_ledger(folder).time
-    assert now.num_attempts == before.num_attempts + 1
-    assert now.seconds["setup"] == before.seconds.get("setup", 0.0) + 30.0
-    assert now.wall_seconds == before.wall_seconds + 30.0
 
 
 def test_a_fork_s_speed_begins_at_its_step():

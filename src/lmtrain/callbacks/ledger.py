@@ -17,8 +17,7 @@ from lmtrain.training.time_profiler import TimeProfiler
 class Ledger(RunCallback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    The time lost to other processes is a kind: set-up's everywhere, on a CPU also all later work's, evaluation
-    included. An evaluation's compilation counts as compilation. The tokens with loss of this process are written too,
+    An evaluation's compilation counts as compilation. The tokens with loss of this process are written too,
     unless a failure ends it between two readings. The first rank also logs each kind's share and the goodput (the
     share of computing) of this attempt, and as a worker its sent bytes of deltas. It belongs after the other callbacks,
     to count their work.
@@ -44,10 +43,6 @@ class Ledger(RunCallback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._second_step = trainer.global_step + 2
-        if preemption := self.run.events.preemption:
-            preemption.book()  # of set-up, this processor's work before any device
-        if pl_module.device.type != "cpu":
-            self.run.events.preemption = None
         self._compiled_before = self._stopwatch.seconds()["compile"]
         self._counted = trainer.global_step, 0
         self._write(trainer.global_step)
@@ -80,12 +75,12 @@ class Ledger(RunCallback):
         self._count(trainer, pl_module)
         if trainer.global_step == self._second_step - 1 and not self._is_compiled:
             self._part_first_step(math.inf)
-        self._write(trainer.global_step, is_last=True)
+        self._write(trainer.global_step)
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         if hasattr(self, "run"):  # it was set up
-            self._write(trainer.global_step, is_last=True)
+            self._write(trainer.global_step)
 
     @property
     def _is_compiled(self) -> bool:
@@ -102,9 +97,7 @@ class Ledger(RunCallback):
         if not self._is_compiled:
             self._stopwatch.move(in_first_step - trained, source="compile", target="setup")
 
-    def _write(self, step: int, *, is_last: bool = False) -> dict[str, float]:
-        if preemption := self.run.events.preemption:
-            (preemption.book if is_last else preemption.book_now_and_then)()
+    def _write(self, step: int) -> dict[str, float]:
         seconds: dict[str, float] = {kind: round(spent, 6) for kind, spent in self._stopwatch.seconds().items()}
         counted = {"tokens": self._counted[1]} if self._counted and self._counted[0] == step else {}
         self.run.events.mark("ledger", step=step, **counted, **seconds)

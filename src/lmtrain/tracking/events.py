@@ -6,16 +6,14 @@ A line is {"name": str, "start": unix seconds, "seconds": float, "step": int or 
 import contextlib
 import json
 import math
-import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking.atomic_files import LineFile, read_json, write_json
-from lmtrain.tracking.stopwatch import THREADS, Kind, Preemption, Stopwatch, unix_seconds
+from lmtrain.tracking.atomic_files import LineFile
+from lmtrain.tracking.stopwatch import Kind, Stopwatch, unix_seconds
 
 FLUSH_SECONDS = 1.0
 ACCOUNTS: Final = "accounts"  # the mark of their process
@@ -44,19 +42,10 @@ class EventLog:
     time.monotonic's clock; `paused_seconds` sums all such waits. `last_pauses` has the newest of each name without its
     compilation, as a measure of those to come: the first validation compiles where `compiles_first` says so. While
     torch's profiler records steps `is_profiled` says so: it takes one trace at a time. `stopwatch` has every second of
-    the process since `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
-    other processes by the kernel's counts of `threads`, which were `waited_before` at that moment.
+    the process since `began` (on the same clock; None is now).
     """
 
-    def __init__(
-        self,
-        folder: Path | None,
-        rank: int,
-        *,
-        began: float | None = None,
-        waited_before: Mapping[str, float] | None = None,
-        threads: Path = THREADS,
-    ) -> None:
+    def __init__(self, folder: Path | None, rank: int, *, began: float | None = None) -> None:
         self._file = None if folder is None else LineFile(folder, f"events/rank{rank}.jsonl")
         self._lines: list[str] = []
         self._flushed_at = math.inf
@@ -67,7 +56,6 @@ class EventLog:
         self.is_profiled = False
         self.compiles_first = False
         self.stopwatch = Stopwatch(began=began)
-        self.preemption: Preemption | None = Preemption(self.stopwatch, threads=threads, waited_before=waited_before)
 
     @contextlib.contextmanager
     def span(self, name: str, **fields: str | float) -> Generator[None]:
@@ -83,7 +71,6 @@ class EventLog:
         """Record a span without training, such as a validation; one inside another counts once."""
         outer, began = self.paused_for, time.monotonic()
         self.paused_for = name
-        self._book_preemption()
         compiled_before, kind = self.stopwatch.seconds()["compile"], PAUSES.get(name, "host_overhead")
         if outer is None:
             self.paused_at = began
@@ -96,16 +83,11 @@ class EventLog:
                 yield
         finally:
             seconds = time.monotonic() - began
-            compiled = self.stopwatch.seconds()["compile"] - compiled_before  # a booking would take a part of it
-            self._book_preemption()
+            compiled = self.stopwatch.seconds()["compile"] - compiled_before
             self.paused_for = outer
             self.last_pauses[name] = max(0.0, seconds - compiled)
             if outer is None:
                 self.paused_seconds += seconds
-
-    def _book_preemption(self) -> None:
-        if self.preemption is not None:
-            self.preemption.book()
 
     def add(self, name: str, start: float, seconds: float, **fields: str | float) -> None:
         """Record a span measured elsewhere; start in unix seconds."""
@@ -166,52 +148,3 @@ def compile_time_apart(stopwatch: Stopwatch) -> Generator[None]:
     finally:
         callback_handler.remove_start_callback(begin)
         callback_handler.remove_end_callback(end)
-
-
-FILE: Final = "set_up.json"
-NOTED_EVERY_SECONDS: Final = 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetUpTime:
-    """An attempt's beginning, the end of its set-up as far as seen (both in unix seconds), and its devices."""
-
-    started_at: float
-    seen_at: float
-    num_devices: int
-
-
-@contextlib.contextmanager
-def noted_set_up(attempt: Path, *, began: float, num_devices: int, is_over: Callable[[], bool]) -> Generator[None]:
-    """Note an attempt that `began` on time.monotonic's clock, and that it lives until its set-up `is_over`."""
-    ended, started_at = threading.Event(), unix_seconds(began)
-
-    def note() -> None:
-        write_json(attempt / FILE, {"started_at": started_at, "seen_at": unix_seconds(), "num_devices": num_devices})
-
-    def go_on() -> None:
-        while not ended.wait(NOTED_EVERY_SECONDS) and not is_over():
-            with contextlib.suppress(EnvironmentProblem):  # a full or a lost disk
-                note()
-
-    note()
-    noting = threading.Thread(target=go_on, name="set-up time", daemon=True)
-    noting.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        noting.join()
-
-
-def set_up_time(attempt: Path) -> SetUpTime | None:
-    """Read an attempt's note; None without a whole one."""
-    noted = read_json(attempt / FILE)
-    started_at, seen_at, num_devices = (noted.get(name) for name in ("started_at", "seen_at", "num_devices"))
-    if (
-        not isinstance(started_at, int | float)
-        or not isinstance(seen_at, int | float)
-        or not isinstance(num_devices, int)
-    ):
-        return None
-    return SetUpTime(started_at=started_at, seen_at=max(started_at, seen_at), num_devices=num_devices)

@@ -13,11 +13,7 @@ STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
 GENERATION: Final = "generation"
 WORK_KINDS: Final = (*STEP_KINDS, GENERATION)  # with the answers that a step learns from
 EVALUATION: Final = "evaluation"
-PREEMPTED: Final = "preempted"
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
-
-# The key is one that scripts read; to people, "preempted" is a job evicted by its scheduler.
-WORDS: Final = {PREEMPTED: "CPU taken by others"}
 
 # Advice for each kind of time beside computing, given where it is the largest.
 LEVERS: Final[dict[str, str]] = {
@@ -30,14 +26,13 @@ LEVERS: Final[dict[str, str]] = {
     "checkpoint": "raise callbacks.checkpoint.every_seconds",
     "evaluation": "lower callbacks.validation.num_passes, or set callbacks.validation.max_tokens",
     "logging": "raise run.log_every_steps",
-    PREEMPTED: "end the other work on these processors, or lower trainer.cpu_threads",
     LOST: "lower callbacks.checkpoint.every_seconds: what follows the last checkpoint is done again",
 }
 
 
 def kind_words(kind: str) -> str:
     """Name a kind of time for people."""
-    return WORDS.get(kind, kind.replace("_", " "))
+    return kind.replace("_", " ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,19 +147,16 @@ def seconds_left(
 ) -> float | None:
     """Return the seconds of more steps at the pace of those done, with all the parts of steps; None: none done.
 
-    Evaluation goes by its `passes`, where they are known: one comes before the first step. Time of other processes is
-    taken from all kinds alike, as it is booked: set-up's and compilation's does not come again. A budget of time has
-    `at_most` seconds left, maybe less than none.
+    Evaluation goes by its `passes`, where they are known: one comes before the first step. Set-up's and compilation's
+    time does not come again. A budget of time has `at_most` seconds left, maybe less than none.
     """
     if steps_done < 1:
         return None
-    apart = (*ONCE, PREEMPTED) if passes is None else (*ONCE, PREEMPTED, EVALUATION)
+    apart = ONCE if passes is None else (*ONCE, EVALUATION)
     left = sum(seconds for kind, seconds in spent.items() if kind not in apart) / steps_done * max(0, steps_left)
     if passes is not None:
         step_seconds = sum(spent.get(kind, 0.0) for kind in STEP_KINDS) / steps_done
         left += passes.seconds_left(spent.get(EVALUATION, 0.0), step_seconds=step_seconds)
-    own = sum(seconds for kind, seconds in spent.items() if kind != PREEMPTED)
-    left *= 1 + spent.get(PREEMPTED, 0.0) / own if own else 1.0
     return left if at_most is None else min(left, max(0.0, at_most))
 
 
@@ -197,15 +189,14 @@ def mean_devices(attempts: Sequence[Attempt], *, num_devices: int) -> float:
 def step_seconds(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:
     """Return the seconds of a run's own steps until each reading, steps done again counted once.
 
-    Set-up, compilation, evaluation, checkpoints, logging and the time of other processes are left out.
+    Set-up, compilation, evaluation, checkpoints and logging are left out.
     """
     found: list[tuple[int, float]] = []
     for attempt, redone_from in zip(attempts, _redone_from(attempts), strict=True):
         before = found[-1][1] if found else 0.0
         kept = _kept(attempt, redone_from)
         found += [(each.step, before + _of_steps(each) - _of_steps(attempt.readings[0])) for each in kept]
-    # A later reading knows more: time of other processes is taken back now and then, and the first step's share of
-    # compilation is told apart in the end.
+    # A later reading knows more: the first step's share of compilation is told apart in the end.
     rising = [*accumulate((seconds for _, seconds in reversed(found)), min)][::-1]
     return [*{step: (step, seconds) for (step, _), seconds in zip(found, rising, strict=True)}.values()]
 

@@ -17,7 +17,6 @@ from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.tracking.run_folder import run_path
-from lmtrain.tracking.stopwatch import waited_seconds
 from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
 
     `tell` learns the folder, once known, and of a single run the config.
     """
-    began, waited = time.monotonic(), waited_seconds()
+    began = time.monotonic()
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, words=words))
         return 0
@@ -80,7 +79,7 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
 
     job = _built(make_job(runs[0], arguments), outer)
     tell(job.folder, job.config.values)
-    return start(replace(job, began=began, waited=waited, program=program), outer=outer)
+    return start(replace(job, began=began, program=program), outer=outer)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -19,10 +19,8 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.visible_text import visible
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.fork import Fork
-from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.events import PAUSE
-from lmtrain.tracking.events import set_up_time
 from lmtrain.tracking.stopwatch import KINDS
 
 READING: Final = "ledger"
@@ -59,7 +57,7 @@ def last_step_of(folder: Path, event: str) -> int | None:
 
 
 def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
-    """Read each attempt's accounts from the first rank's events, oldest first, and those that ended during set-up."""
+    """Read each attempt's accounts from the first rank's events, oldest first."""
     attempts: list[Attempt] = []
     rows: list[dict[str, Any]] = []
     for row in first_rank_events(folder):
@@ -71,19 +69,7 @@ def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
         # Silence counts from the file's last change: the clock of the process that wrote the rows may differ from ours.
         changed_at = (folder / "events" / "rank0.jsonl").stat().st_mtime
         attempts.append(_attempt(rows, quiet_seconds=max(0.0, time.time() - changed_at) if is_running else 0.0))
-    without_events = _ended_in_set_up(folder, without={each.number for each in attempts})
-    return sorted([*attempts, *without_events], key=lambda each: each.number) if without_events else attempts
-
-
-def _ended_in_set_up(folder: Path, *, without: Collection[int]) -> list[Attempt]:
-    """Return the attempts without events: each was stopped or killed during its set-up, or is in it now."""
-    numbered = {int(each.name): each for each in RunFolder(folder).attempts()}
-    found = {number: set_up_time(each) for number, each in numbered.items() if number not in without}
-    return [
-        Attempt(number=number, started_at=noted.started_at, ended_at=noted.seen_at, num_devices=noted.num_devices)
-        for number, noted in found.items()
-        if noted is not None
-    ]
+    return attempts
 
 
 def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attempt:

@@ -130,7 +130,7 @@ def build_context(
     done: RunSoFar,
 ) -> RunContext:
     """Return the context that a run's callbacks share, and mark the attempt in its log of events."""
-    events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
+    events = EventLog(job.folder, rank, began=job.began)
     events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(plan.is_compiled))
     return RunContext(
         folder=job.folder,

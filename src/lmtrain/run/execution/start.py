@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,6 @@ from lmtrain.errors import (
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.run.stored_runs.job import Job, job_of_rank
-from lmtrain.tracking.events import noted_set_up
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import OF_OLDER, RunFolder, run_path
 from lmtrain.training.lean_import import import_lightning
@@ -63,9 +61,7 @@ def _train_attempt(job: Job, folder: RunFolder, *, is_here: bool) -> int:
     """Begin an attempt, and train it in this process or on new ranks."""
     attempt = folder.start_attempt(OmegaConf.to_yaml(OmegaConf.create(redact(job.config.values))), job.overrides)
     job.save(attempt / "job.json")
-    is_over = partial(folder.is_accepted, attempt)
-    with noted_set_up(attempt, began=job.began, num_devices=job.config.num_ranks, is_over=is_over):
-        return train(job) if is_here else _train_on_ranks(job, attempt)
+    return train(job) if is_here else _train_on_ranks(job, attempt)
 
 
 def _train_on_ranks(job: Job, attempt: Path) -> int:

@@ -16,7 +16,6 @@ from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.redaction import redact, redact_override, resolve_references
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.stopwatch import waited_seconds
 
 # Where and how a run is executed, without effect on its results: not part of its name.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")
@@ -42,8 +41,8 @@ HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no com
 class Job:
     """A checked config with its origin; `sweep` names the sweep of a trial, None for a single run.
 
-    `began` is the time of the command, in this machine's time.monotonic, and `waited` each thread's seconds without a
-    processor until then; `program` is the beginning of the command line, `config_dir` the user's folder of options.
+    `began` is the time of the command, in this machine's time.monotonic; `program` is the beginning of the command
+    line, `config_dir` the user's folder of options.
     """
 
     config: RunConfig
@@ -52,7 +51,6 @@ class Job:
     root: str
     sweep: str | None = None
     began: float = field(default_factory=time.monotonic)
-    waited: dict[str, float] = field(default_factory=waited_seconds, compare=False)
     program: str = "python train.py"
     config_dir: str | None = None
 
@@ -73,7 +71,7 @@ class Job:
 
     def begun_now(self) -> "Job":
         """Return the job with this moment as its beginning."""
-        return replace(self, began=time.monotonic(), waited=waited_seconds())
+        return replace(self, began=time.monotonic())
 
     def save(self, path: Path) -> None:
         """Write the job without its secrets, readable by its owner only; a rank gets them by `handed_over`."""
@@ -90,7 +88,7 @@ class Job:
         return {HANDED_OVER: json.dumps(self._plain())} if redact(values) != values else {}
 
     def _plain(self) -> dict[str, Any]:
-        others = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "waited"}
+        others = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {**others, "config": self.config.values, "allowed_targets": [*self.config.allowed]}
 
 
@@ -140,7 +138,7 @@ def job_of_rank(path: Path) -> Job:
     stored = vars(StoredJob(**foreign_json.parse(whole)) if whole else load_job(path))
     config = read_config(stored["config"], allowed=stored["allowed_targets"])
     others: dict[str, Any] = {entry.name: stored[entry.name] for entry in fields(Job) if entry.name in stored}
-    others |= {"config": config, "waited": {}}  # this process began after the job
+    others["config"] = config
     return Job(**others)
 
 
