@@ -123,11 +123,12 @@ def _import_the_trainer() -> None:
     for name in ("compose.compose", "execution.meta_build", "execution.run"):
         importlib.import_module(f"lmtrain.run.{name}")
     from lmtrain.run.compose.arguments import parse_arguments
-    from lmtrain.run.compose.compose import for_each_config
+    from lmtrain.run.compose.compose import configs_of
     from lmtrain.run.run_config import read_config
     from tests.tiny import TINY
 
-    for_each_config(lambda values, _: read_config(values).checked(), parse_arguments(TINY), config_name="train")
+    for values, _ in configs_of(parse_arguments(TINY), config_name="train"):
+        read_config(values).checked()
 
 
 def _command(request: dict[str, Any], environment: dict[str, str], outputs: list[int]) -> NoReturn:

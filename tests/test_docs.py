@@ -11,7 +11,7 @@ import pytest
 from lmtrain.cli.main import VERBS
 from lmtrain.data.synthetic import synthetic
 from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.compose import for_each_config
+from lmtrain.run.compose.compose import configs_of
 from lmtrain.run.gate import check
 from tests import tiny
 
@@ -69,8 +69,7 @@ def test_every_training_command_composes_and_binds(words: str, tmp_path: Path, m
         Path(name, "text.txt").write_text("Some text.")
     Path("chats.jsonl").write_text("")
     arguments = parse_arguments(shlex.split(words))
-    composed: list[dict[str, Any]] = []
-    for_each_config(lambda config, _: composed.append(config), arguments, config_name="train")
+    composed = [config for config, _ in configs_of(arguments, config_name="train")]
     assert composed
     for config in composed:
         check(config, allowed=[], typed=shlex.split(words))

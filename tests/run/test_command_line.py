@@ -6,7 +6,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.compose import for_each_config, trials_of
+from lmtrain.run.compose.compose import configs_of, trials_of
 from lmtrain.run.compose.search_words import search_of
 
 
@@ -72,13 +72,9 @@ def test_a_folder_of_options_has_one_way_in():
 
 @pytest.mark.parametrize("sweep", [[], ["-m", "seed=1,2"]])
 def test_a_setting_that_the_options_file_does_not_name_is_added_to_it(sweep: list[str]) -> None:
-    found: list[object] = []
     words = [*sweep, "model=gpt2_124m", "model.biases=false", "model.tie_embeddings=false"]
-    for_each_config(
-        lambda config, choices: found.append((config["model"]["biases"], config["model"]["tie_embeddings"])),
-        parse_arguments(words),
-        config_name="train",
-    )
+    models = [config["model"] for config, _ in configs_of(parse_arguments(words), config_name="train")]
+    found = [(model["biases"], model["tie_embeddings"]) for model in models]
     assert found == [(False, False)] * (2 if sweep else 1)
 
 
@@ -120,10 +116,9 @@ def test_an_option_brings_a_space_and_settings_and_typed_words_go_before() -> No
         2,
     )
     assert found.of_trial(["optimizer=sgd"]).overrides == ["optimizer=sgd"], "words of one run, to be typed again"
-    composed: list[dict] = []
-    for_each_config(lambda *one: composed.append(one[0]), found.of_trial(["optimizer=sgd"]), config_name="train")
-    assert "sweep" not in composed[0]
-    assert composed[0]["optimizer"]["_target_"] == "lmtrain.optim.sgd.sgd"
+    ((composed, _),) = configs_of(found.of_trial(["optimizer=sgd"]), config_name="train")
+    assert "sweep" not in composed
+    assert composed["optimizer"]["_target_"] == "lmtrain.optim.sgd.sgd"
 
 
 @pytest.mark.parametrize(
@@ -156,4 +151,4 @@ def test_what_cannot_be_searched_is_refused(words: list[str], message: str) -> N
 )
 def test_a_search_without_m_and_settings_without_a_search_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        for_each_config(lambda *one: None, parse_arguments(words), config_name="train")
+        configs_of(parse_arguments(words), config_name="train")

@@ -8,7 +8,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.compose import compose_config, for_each_config
+from lmtrain.run.compose.compose import compose_config, configs_of
 from lmtrain.run.compose.start_options import imported_options, inherited_options, value_words
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
@@ -83,9 +83,7 @@ def test_a_strangers_run_sets_no_setting_that_a_person_types(tmp_path: Path) -> 
     (tmp_path / "notes/run.json").write_text(json.dumps({"accepted_attempt": 1}))
     (attempt / "job.json").write_text(json.dumps({"overrides": ["engine=slurm", "engine.setup=touch x"]}))
     with pytest.raises(ConfigurationError, match=r"engine\.setup=touch x cannot be set by"):
-        for_each_config(
-            lambda *_: None, parse_arguments([f"run.root={tmp_path}", "run.name=notes"]), config_name="train"
-        )
+        configs_of(parse_arguments([f"run.root={tmp_path}", "run.name=notes"]), config_name="train")
 
 
 BASES = {"imported": ("adamw", 2e-5, 0.1, 1.0), "run": ("muon", 0.01, 0.0, None)}
@@ -176,12 +174,11 @@ def test_a_trial_of_a_sweep_is_composed_as_if_typed_alone(run: Path, swept: list
     (attempt / "job.json").write_text(json.dumps({"config": compose_config(["model=nano"])}))
     one, other = (word.format(run=run) for word in swept)
     fixed = [] if "init_from" in one else [f"init_from={run}"]
-    found: list[tuple[dict[str, Any], list[str]]] = []
     arguments = parse_arguments(["-m", *fixed, f"{one},{other.partition('=')[2]}"])
-    for_each_config(lambda config, its: found.append((config, its.brought)), arguments, config_name="train")
+    found = configs_of(arguments, config_name="train")
     alone = [parse_arguments([*fixed, word]) for word in (one, other)]
     assert [config for config, _ in found] == [compose_config(each.words) for each in alone]
-    assert [brought for _, brought in found] == [each.imported for each in alone]
+    assert [its.typed for _, its in found] == [[*fixed, word] for word in (one, other)]
     assert found[0][0]["optimizer"] != found[1][0]["optimizer"]
 
 

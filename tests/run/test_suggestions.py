@@ -7,7 +7,7 @@ import pytest
 from lmtrain.cli.main import main, serve
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.compose import compose_config, for_each_config
+from lmtrain.run.compose.compose import compose_config, configs_of
 from lmtrain.run.compose.other_programs import OPTIONS, SETTINGS, inverted
 from lmtrain.run.compose.paths import conf_folder, key_of, option_names
 from lmtrain.run.schema.node import leaf_keys
@@ -59,7 +59,7 @@ ANSWERS = {
 @pytest.mark.parametrize(("words", "pattern"), ANSWERS.items())
 def test_a_word_that_no_config_knows_gets_the_words_to_type(words: str, pattern: str) -> None:
     with pytest.raises(ConfigurationError, match=pattern) as refused:
-        for_each_config(lambda *_: None, parse_arguments(words.split()), config_name="train")
+        configs_of(parse_arguments(words.split()), config_name="train")
     assert "\n" not in str(refused.value)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmtrain.launch.detect import STORE_VARIABLE, outer_launcher
 from lmtrain.tracking import run_folder
@@ -55,15 +55,11 @@ def compose(words: Sequence[str], *, num_ranks: int = 1) -> "Job":
     """Return the job of a command line, checked."""
     from lmtrain.cli.commands.train import CheckedRun, make_job
     from lmtrain.run.compose.arguments import parse_arguments
-    from lmtrain.run.compose.compose import Choices, for_each_config
-    from lmtrain.run.gate import check
+    from lmtrain.run.gate import checked_configs
 
     arguments = parse_arguments([*words], world=(num_ranks, 1) if num_ranks > 1 else None)
-    composed: list[tuple[dict[str, Any], Choices]] = []
-    for_each_config(lambda *one: composed.append(one), arguments, config_name="train")
-    ((config, choices),) = composed
-    checked = check(config, allowed=arguments.allowed_targets, typed=choices.overrides)
-    run = CheckedRun(config=checked, model=choices.options["model"], overrides=choices.overrides, swept=None)
+    ((config, choices),) = checked_configs(arguments)
+    run = CheckedRun(config=config, model=choices.options["model"], overrides=choices.overrides, swept=None)
     return make_job(run, arguments)
 
 

@@ -10,13 +10,15 @@ right by test, and are not checked again.
 
 import errno
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from lmtrain.accounting.budgets import limits_of
 from lmtrain.accounting.options.ranges import COUNTS, require_count
+from lmtrain.errors import ConfigurationError, EnvironmentProblem, retold
 from lmtrain.models.dimensions import REQUIRED, check_positive, check_possible
 from lmtrain.run.compose.arguments import Arguments, Choices
 from lmtrain.run.compose.paths import key_of
@@ -42,20 +44,35 @@ Place = Literal["here", "nodes", "paper"]
 RAMP_GROUPS: Final = frozenset({"schedule", "momentum_schedule", "budget", "batch"})
 
 
-def checked_configs(arguments: Arguments, *, place: Place = "here") -> list[tuple[RunConfig, Choices]]:
-    """Compose the config of a command line, or each of a sweep, and check it; --cfg prints it, and none is returned.
+def checked_configs(
+    arguments: Arguments, *, place: Place = "here", even_shown: bool = False
+) -> list[tuple[RunConfig, Choices]]:
+    """Compose the config of a command line, or each of a sweep, and check it; --cfg prints it instead.
+
+    A config that --cfg has printed is checked and returned too only if `even_shown`.
 
     Raises: as `check`.
     """
-    from lmtrain.run.compose.compose import for_each_config  # Hydra
+    from lmtrain.run.compose.compose import configs_of  # Hydra
 
+    composed = configs_of(arguments, config_name="train", even_shown=even_shown)
+    trials = [choices.typed for _, choices in composed]
     found: list[tuple[RunConfig, Choices]] = []
-
-    def task(values: dict[str, Any], choices: Choices) -> None:
-        found.append((check(values, allowed=arguments.allowed_targets, typed=choices.overrides, place=place), choices))
-
-    for_each_config(task, arguments, config_name="train")
+    for number, (values, choices) in enumerate(composed):
+        with naming_trial(trials, number) if choices.is_trial else nullcontext():
+            config = check(values, allowed=arguments.allowed_targets, typed=choices.typed, place=place)
+        found.append((config, choices))
     return found
+
+
+@contextmanager
+def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None]:
+    """Add a trial's number (from 0) and overrides to its errors, before any is started."""
+    try:
+        yield
+    except (ConfigurationError, EnvironmentProblem) as refusal:
+        where = f"trial {number + 1} of {len(trials)} ({' '.join(trials[number])})"
+        raise retold(refusal, f"{refusal} This is {where}; no trial was started.") from refusal
 
 
 def check(

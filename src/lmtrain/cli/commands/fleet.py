@@ -202,29 +202,20 @@ def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, 
 
 def _composed(words: list[str]) -> FleetConfig:
     """Compose the chosen groups."""
-    from lmtrain.run.compose.arguments import Choices
-    from lmtrain.run.compose.compose import for_each_config
-    from lmtrain.run.gate import check
+    from lmtrain.run.gate import checked_configs
     from lmtrain.run.planning.known_models import model_facts
     from lmtrain.run.planning.setting import planned_setting
     from lmtrain.run.schema.facts import require_facts
 
     chosen = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
-    arguments = parse_arguments(words)
-    found: list[FleetConfig] = []
-
-    def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = check(composed, allowed=arguments.allowed_targets, place="paper")
-        model = precision = None
-        if "model" in chosen:
-            shape, name = model_facts(config, planned_setting(config)).shape, choices.options["model"]
-            longest = min(int(config.model.get("max_context_tokens") or MOST_CONTEXT), MOST_CONTEXT)
-            context = config.batch.context_tokens if "batch" in chosen else longest
-            flops = flops_per_token(shape, context).palm
-            model = FleetModel(name, shape.num_parameters, shape.num_active_parameters, flops, context)
-        if "precision" in chosen:
-            precision = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
-        found.append(FleetConfig(config.cluster if "cluster" in chosen else None, model, precision))
-
-    for_each_config(task, arguments, config_name="train")
-    return found[0]
+    ((config, choices),) = checked_configs(parse_arguments(words), place="paper")
+    model = precision = None
+    if "model" in chosen:
+        shape, name = model_facts(config, planned_setting(config)).shape, choices.options["model"]
+        longest = min(int(config.model.get("max_context_tokens") or MOST_CONTEXT), MOST_CONTEXT)
+        context = config.batch.context_tokens if "batch" in chosen else longest
+        flops = flops_per_token(shape, context).palm
+        model = FleetModel(name, shape.num_parameters, shape.num_active_parameters, flops, context)
+    if "precision" in chosen:
+        precision = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
+    return FleetConfig(config.cluster if "cluster" in chosen else None, model, precision)

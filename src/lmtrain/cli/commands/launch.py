@@ -35,7 +35,6 @@ from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.run_folder import run_path
 
 if TYPE_CHECKING:
-    from lmtrain.run.compose.arguments import Choices
     from lmtrain.run.run_config import RunConfig
 
 DRY_RUN: Final = "--dry-run"
@@ -164,24 +163,19 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> NodesJob |
     for word in words:
         _require_no_secret(word)
     arguments = parse_arguments(words, program=program)
-    from lmtrain.run.compose.compose import for_each_config
+    from lmtrain.run.gate import checked_configs
 
-    found: list[tuple[dict[str, Any], Choices]] = []
-    for_each_config(lambda *one: found.append(one), arguments, config_name="train")
+    found = checked_configs(arguments, place="nodes" if is_here else "paper")
     if not found:
         return None
-    ((values, choices), *others) = found
+    ((config, choices), *others) = found
     if others or choices.is_trial:
         raise ConfigurationError(f"{program} starts one run, not a sweep; launch each value by itself.")
-    typed = [word for word in choices.overrides if word not in arguments.not_typed]
     from lmtrain.cli.commands.train import run_name
     from lmtrain.run.builders.model import require_strategy_on_paper
-    from lmtrain.run.gate import check
     from lmtrain.run.validators.parallelism import require_cluster
 
-    place = "nodes" if is_here else "paper"
-    config = check(values, allowed=arguments.allowed_targets, typed=typed, place=place)
-    name = run_name(config, typed, choices.options["model"], None)
+    name = run_name(config, choices.typed, choices.options["model"], None)
     root = Path(config.run.root)
     run_path(root.absolute(), name)
     require_cluster(config)

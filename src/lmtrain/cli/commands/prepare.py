@@ -39,24 +39,20 @@ def tokenizer(words: list[str], *, program: str = "lmtrain tokenizer") -> int:
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, config=TOKENIZER_CONFIG, words=words))
         return EXIT_DONE
-    from lmtrain.run.compose.arguments import Choices, parse_arguments
-    from lmtrain.run.compose.compose import for_each_config
+    from lmtrain.run.compose.arguments import parse_arguments
+    from lmtrain.run.compose.compose import configs_of
     from lmtrain.run.schema.check import check_node
     from lmtrain.run.schema.node import instantiate
 
     as_json = "--json" in words
     arguments = parse_arguments([word for word in words if word != "--json"], budget_group=False)
-
-    def task(config: dict[str, Any], choices: Choices) -> None:
-        del choices
+    for config, _ in configs_of(arguments, config_name=TOKENIZER_CONFIG):
         for name in ("source", "cleaning", "deduplicate", "tokenizer"):
             check_node(config[name], key=name, allowed=arguments.allowed_targets)
         node = check_node(config["make"], key="make", allowed=arguments.allowed_targets)
         with prints_to_stderr(as_json):
             report = instantiate(node, key="make")
         print(json.dumps(asdict(report)) if as_json else _page(report))
-
-    for_each_config(task, arguments, config_name=TOKENIZER_CONFIG)
     return EXIT_DONE
 
 

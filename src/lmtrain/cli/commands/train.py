@@ -4,7 +4,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from lmtrain.tracking.run_folder import run_path
 from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:
-    from lmtrain.run.compose.arguments import Choices
     from lmtrain.run.compose.search_words import SearchWords
     from lmtrain.run.run_config import RunConfig
     from lmtrain.run.stored_runs.job import Job
@@ -99,22 +98,18 @@ class CheckedRun:
 
 def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedRun]:
     """Compose the config of a command line, or each of a grid's trials, and let it through the gate."""
-    from lmtrain.run.gate import check
+    from lmtrain.run.gate import checked_configs, naming_trial
     from lmtrain.run.validators.parallelism import require_launcher
 
-    composed = _composed(arguments)
-    typed = [
-        [word for word in choices.overrides if word not in {*arguments.not_typed, *choices.brought}]
-        for _, choices in composed
-    ]
+    found = checked_configs(arguments, even_shown=True)
+    typed = [choices.typed for _, choices in found]
     runs: list[CheckedRun] = []
-    for number, (values, choices) in enumerate(composed):
-        with _named(typed, number) if choices.is_trial else nullcontext():
-            config = check(values, allowed=arguments.allowed_targets, typed=typed[number])
+    for number, (config, choices) in enumerate(found):
+        with naming_trial(typed, number) if choices.is_trial else nullcontext():
             run = CheckedRun(
                 config=config,
                 model=choices.options["model"],
-                overrides=typed[number],
+                overrides=choices.typed,
                 swept=typed if choices.is_trial else None,
             )
             require_launcher(config.trainer, is_launched=outer is not None)
@@ -124,25 +119,6 @@ def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedR
                 require_begun(run_path(Path(config.run.root).absolute(), run.name))
             runs.append(run)
     return runs
-
-
-def _named(typed: Sequence[Sequence[str]], number: int) -> AbstractContextManager[None]:
-    from lmtrain.run.sweeps.grid import naming_trial
-
-    return naming_trial(typed, number)
-
-
-def _composed(arguments: Arguments) -> "list[tuple[dict[str, Any], Choices]]":
-    """Compose the config of a command line, or each of a grid's trials; --cfg prints it first."""
-    from lmtrain.run.compose.compose import for_each_config
-
-    found: list[tuple[dict[str, Any], Choices]] = []
-
-    def keep(config: dict[str, Any], choices: "Choices") -> None:
-        found.append((config, choices))
-
-    for_each_config(keep, arguments, config_name="train", shown=keep)
-    return found
 
 
 def _grid(
@@ -184,7 +160,8 @@ def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, 
 def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> "list[Job]":
     """Plan all trials of a sweep, then check its folder, then build each trial's parts, a matter of seconds each."""
     from lmtrain.run.execution.meta_build import build_on_meta
-    from lmtrain.run.sweeps.grid import grid_folder, naming_trial, require_grid
+    from lmtrain.run.gate import naming_trial
+    from lmtrain.run.sweeps.grid import grid_folder, require_grid
 
     jobs: list[Job] = []
     typed = [run.overrides for run in runs]

@@ -77,11 +77,6 @@ class Arguments:
         """Return the prefixes of targets that --allow-target names."""
         return [*self.flags.allowed_targets]
 
-    @property
-    def not_typed(self) -> frozenset[str]:
-        """Return the overrides that nobody typed."""
-        return frozenset((*self.added, *self.imported))
-
     def of_trial(self, words: Sequence[str]) -> "Arguments":
         """Return the arguments of one trial's `words` of a sweep, with the options of its `init_from`."""
         if not any(key_of(word) == "init_from" for word in words):
@@ -92,14 +87,17 @@ class Arguments:
 class Choices:
     """What Hydra reports of one composed config: its overrides, the chosen options, and its place in a sweep.
 
-    `brought` are a trial's overrides from its `init_from`, `swept` the words that not all trials of its sweep have.
+    `typed` are its overrides but for those added or brought by `init_from`, `swept` the words that not all trials of
+    its sweep have.
     """
 
-    def __init__(self, state: Any, *, trial: Arguments | None = None) -> None:
-        """Read the `hydra` node of a composed config."""
+    def __init__(self, state: Any, arguments: Arguments, *, trial: Arguments | None = None) -> None:
+        """Read the `hydra` node of a composed config; `trial` are the arguments of a trial of a sweep."""
         self.overrides: list[str] = list(state.overrides.task)
+        others = {*arguments.added, *(trial or arguments).imported}
+        self.typed = [word for word in self.overrides if word not in others]
         self.options: dict[str, str] = {name: str(option) for name, option in state.runtime.choices.items()}
-        self.is_trial, self.brought = trial is not None, trial.imported if trial else []
+        self.is_trial = trial is not None
         self.swept: list[str] = []
 
     @property

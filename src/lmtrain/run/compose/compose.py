@@ -5,7 +5,7 @@ Hydra instantiates nothing here. Its refusals, and OmegaConf's, are worded as ou
 
 import itertools
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,13 +38,13 @@ SEARCH: Final = "search"  # in hydra.sweeper: the option searches
 SETTINGS: Final = "sweep"
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
-Task = Callable[[dict[str, Any], Choices], None]
 
+def configs_of(
+    arguments: Arguments, *, config_name: str, even_shown: bool = False
+) -> list[tuple[dict[str, Any], Choices]]:
+    """Compose the config of a command line, or of each trial under -m.
 
-def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown: Task | None = None) -> None:
-    """Compose and call `task(config, choices)` once, or once a trial under -m.
-
-    `--cfg` prints the config instead, and calls `shown(config, choices)`.
+    `--cfg` prints it instead; it is returned too only if `even_shown`.
     """
     flags = arguments.flags
     found: list[tuple[dict[str, Any], Choices]] = []
@@ -52,10 +52,10 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
         for composed, trial in _all_configs(arguments, flags, config_name=config_name):
             if flags.show:
                 show(composed, flags)
-                if shown is None:
+                if not even_shown:
                     continue
             _refuse_search(composed)
-            choices = Choices(composed.hydra, trial=trial)
+            choices = Choices(composed.hydra, arguments, trial=trial)
             if config_name == "train":
                 _require_parts(composed, choices.overrides)
             found.append((_plain(composed), choices))
@@ -63,10 +63,9 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown
                 untrusted_options.refuse_untyped(found[-1][0], arguments.overrides)
     for (_, choices), swept in zip(found, told_apart([choices.overrides for _, choices in found]), strict=True):
         choices.swept = swept
-    for config, choices in found:
-        (shown if shown and flags.show else task)(
-            _scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices
-        )
+    return [
+        (_scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices) for config, choices in found
+    ]
 
 
 def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[str, Any]:

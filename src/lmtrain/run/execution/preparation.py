@@ -9,7 +9,7 @@ from lmtrain.data.dataset_folder import require_whole
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.compose.arguments import Arguments, parse_arguments
-from lmtrain.run.compose.compose import Choices, for_each_config
+from lmtrain.run.compose.compose import configs_of
 from lmtrain.run.compose.paths import group_folders, key_of
 from lmtrain.run.planning.prepared_tokens import remember_prepared
 from lmtrain.run.schema.check import check_node, check_value
@@ -36,9 +36,7 @@ def prepare_data(words: list[str]) -> int:
     """
     is_training = any(key_of(word) in OF_TRAINING for word in words if not word.startswith("+"))
     arguments = parse_arguments(words, budget_group=is_training)
-
-    def task(config: dict[str, Any], choices: Choices) -> None:
-        del choices
+    for config, _ in configs_of(arguments, config_name="train" if is_training else "prepare"):
         checked = folder_of_training(config, arguments) if is_training else checked_folder(config, arguments)
         folder: Path = instantiate(checked, key=FOLDER)
         require_whole(dataset := open_dataset(folder))
@@ -47,8 +45,6 @@ def prepare_data(words: list[str]) -> int:
             remember_prepared(Node(FOLDER, checked), folder, cache=cache)
         print(f"data: {dataset.described}", file=sys.stderr)
         print(folder)
-
-    for_each_config(task, arguments, config_name="train" if is_training else "prepare")
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.report.kept_flags import kept_flags
 from lmtrain.run.compose.arguments import ALLOW_TARGET, Arguments, parse_arguments
-from lmtrain.run.compose.compose import for_each_config
+from lmtrain.run.compose.compose import configs_of
 from lmtrain.run.compose.paths import is_key_of_training, key_of
 from lmtrain.run.compose.untrusted_options import IN_A_WORD
 from lmtrain.tracking.run_folder import run_path
@@ -162,12 +162,8 @@ def read_pipeline(words: Sequence[str]) -> CommandPipeline:
         ConfigurationError: There is no such pipeline, or a stage is wrong.
     """
     arguments, of_stages = _own_arguments(words)
-    found: list[CommandPipeline] = []
-    for_each_config(
-        lambda config, chosen: found.append(_read(config, chosen.options["pipeline"])),
-        arguments,
-        config_name="pipeline",
-    )
+    composed = configs_of(arguments, config_name="pipeline")
+    found = [_read(config, chosen.options["pipeline"]) for config, chosen in composed]
     if len(found) != 1:
         raise ConfigurationError("lmtrain pipeline runs one pipeline; leave out -m.")
     read = replace(found[0], allowed=tuple(arguments.allowed_targets), config_dir=arguments.config_dir)
@@ -185,7 +181,7 @@ def shows_config(words: Sequence[str]) -> bool:
         return False
     if of_stages:
         raise ConfigurationError(f"--cfg prints the pipeline without its stages; leave out {shlex.join(of_stages)}.")
-    for_each_config(lambda *_: None, arguments, config_name="pipeline")
+    configs_of(arguments, config_name="pipeline")
     return True
 
 

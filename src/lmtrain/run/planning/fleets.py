@@ -5,7 +5,7 @@ A step grows with the fleet: each rank keeps its number of sequences.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.batches import MICRO_BATCH
 from lmtrain.accounting.options.strategy import ModelSpread
@@ -43,13 +43,12 @@ def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequ
         ConfigurationError: The command line is wrong, or a run of it would be refused.
     """
     arguments = parse_arguments(words)
-    from lmtrain.run.compose.compose import for_each_config
+    from lmtrain.run.compose.compose import configs_of
 
     found: list[Fleets] = []
-
-    def task(composed: dict[str, Any], choices: Choices) -> None:
-        read = _with_batch(read_config(composed), choices.overrides)
-        config = check(read.values, allowed=arguments.allowed_targets, typed=choices.overrides, place="paper")
+    for composed, choices in configs_of(arguments, config_name="train"):
+        values = _with_batch(read_config(composed), choices.typed).values  # the default may not divide over a fleet
+        config = check(values, allowed=arguments.allowed_targets, typed=choices.typed, place="paper")
         config, chosen = with_strategy(config)
         numbers = list(ranks or [config.num_ranks])
         a_node = min(config.cluster.devices_per_node, *numbers)
@@ -57,8 +56,6 @@ def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequ
         rows = [simulated_fleet(_on_ranks(one, number)) for one in under for number in numbers]
         bases = {one.strategy.word: simulated_fleet(_on_ranks(one, a_node)) for one in under}
         found.append(Fleets(choices=choices, rows=rows, bases=bases, chosen=chosen))
-
-    for_each_config(task, arguments, config_name="train")
     return found
 
 

@@ -9,7 +9,6 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -22,8 +21,6 @@ from lmtrain.errors import (
     EXIT_TERMINATED,
     LMTRAIN_ERRORS,
     ConfigurationError,
-    EnvironmentProblem,
-    retold,
 )
 from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.stored_runs.job import Job
@@ -37,16 +34,6 @@ from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, 
 from lmtrain.training.stopping import EXIT_CODES, StoppedEarly, heard_signals
 
 STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial
-
-
-@contextmanager
-def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None]:
-    """Add a trial's number (from 0) and overrides to its errors, before any is started."""
-    try:
-        yield
-    except (ConfigurationError, EnvironmentProblem) as refusal:
-        where = f"trial {number + 1} of {len(trials)} ({' '.join(trials[number])})"
-        raise retold(refusal, f"{refusal} This is {where}; no trial was started.") from refusal
 
 
 def grid_folder(trial: Job) -> Path:

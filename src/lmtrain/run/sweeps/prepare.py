@@ -17,11 +17,11 @@ from lmtrain.run.builders.device import device_type
 from lmtrain.run.compose.arguments import Arguments
 from lmtrain.run.compose.search_words import SearchWords
 from lmtrain.run.execution.start import prepare_data
+from lmtrain.run.gate import naming_trial
 from lmtrain.run.planning.plan import planned_with
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import OURS
 from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, flatten, short_hash
-from lmtrain.run.sweeps.grid import naming_trial
 from lmtrain.run.sweeps.limits import SECONDS_PER_HOUR, SearchLimits
 from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require_slurm
