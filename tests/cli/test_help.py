@@ -32,7 +32,7 @@ def test_every_key_has_a_meaning() -> None:
         ("generate runs/n", {"runs/notes"}),
         ("show runs/spe", {"runs/speedrun", "runs/speedrun/base"}),
         ("export ", {"gguf", "hf", "peft"}),
-        ("tune lr --l", {"--lowest"}),
+        ("bench --s", {"--seconds"}),
         ("launch ", {"slurm", "torchrun", "k8s", "sky"}),
         ("launch slurm --dr", {"--dry-run"}),
         ("pipeline pipeline=speedrun_c", {"pipeline=speedrun_cpu", "pipeline=speedrun_cpu_rewards"}),

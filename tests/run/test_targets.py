@@ -291,7 +291,7 @@ def test_every_command_refuses_the_option_of_a_stranger_with_the_same_words(
     (tmp_path / "experiment" / "theirs.yaml").write_text(f"# @package _global_\n{node}\n")
     words = ["--config-dir", str(tmp_path), "experiment=theirs", *TINY]
     told: dict[str, str] = {}
-    for verb in ("train", "plan", "doctor", "parity", "simulate", "bench", "tune lr", "launch slurm"):
+    for verb in ("train", "plan", "doctor", "parity", "simulate", "bench", "launch slurm"):
         name, *more = verb.split()
         assert serve(name, [*more, *words], program="lmtrain") == EXIT_CONFIGURATION
         told[verb] = capsys.readouterr().err

@@ -21,7 +21,6 @@ import pytest
 from lmtrain.tracking.mlflow import sink as mlflow_sink
 from lmtrain.tracking.mlflow.client import Store, open_client
 from lmtrain.tracking.mlflow.sink import follow, read_state
-from lmtrain.tracking.mlflow.sync import ModelRegistry
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.status import Status
@@ -170,13 +169,3 @@ def test_eight_trials_lose_nothing_and_send_nothing_twice_also_when_the_database
         assert len(runs) == NUM_TRIALS + 1, "a run a trial, and one parent"
         parents = {run.data.tags["mlflow.parentRunId"] for run in runs if run.info.run_name != "sweep"}
         assert len(parents) == 1
-        exported = tmp_path / "model.gguf"
-        exported.write_bytes(b"weights")
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)  # for a person's own download
-        for version in ("1", "2"):  # a copy each: a server's readers do not see this disk
-            registry = ModelRegistry(trials[0].path, "small model", tracking_uri=address)
-            assert registry.register(exported, step=60, form="gguf", facts={}).version == version
-            from mlflow.artifacts import download_artifacts
-
-            there = download_artifacts(f"models:/small model/{version}")
-            assert (Path(there) / "model.gguf").read_bytes() == b"weights"

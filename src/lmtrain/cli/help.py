@@ -111,19 +111,6 @@ its bottleneck and changes that may help.
 Trains on the config's own data, prepared first if need be, in a folder that is
 deleted afterwards; keeps nothing.
 """,
-    "tune": """\
-{program} lr: find a learning rate by a range test of the config itself, all
-learning rates of the optimizer rising together.
-
-  {program} lr [GROUP=OPTION ...] [KEY=VALUE ...]    words of `lmtrain train`
-
-  --steps=100            optimizer steps
-  --lowest=0.001         share of the config's learning rate at the first step
-  --highest=100          and at the last
-  --json                 one object
-
-Ends with 1 where there is nothing to suggest.
-""",
     "doctor": """\
 {program}: check this machine before a long run of a config, each
 finding with its fix, and measure its peak.

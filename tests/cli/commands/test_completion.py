@@ -25,7 +25,7 @@ LINES = (
     "lmtrain train optimizer=muo",
     "lmtrain train schedule.warmdown_f",
     "lmtrain export p",
-    "lmtrain tune lr --l",
+    "lmtrain bench --s",
 )
 SECONDS = 30.0  # a shell's own start, at most
 
@@ -56,7 +56,7 @@ def test_bash_completes_the_last_word_behind_its_last_equals_sign() -> None:
     assert answer[0] == "generate"
     assert {"muon", "muon_nano"} <= set(answer[1].split())
     assert answer[2] == "schedule.warmdown_fraction="
-    assert answer[3:5] == ["peft", "--lowest"]
+    assert answer[3:5] == ["peft", "--seconds"]
     assert "-F _lmtrain" in answer[5]
 
 
@@ -68,7 +68,7 @@ def test_fish_completes_the_same(script: Callable[[str], Path]) -> None:
         env=environment(), capture_output=True, text=True, check=True, cwd=script("fish").parent,
     ).stdout  # fmt: skip
     verbs, optimizers, keys, *own = (answer.split() for answer in told.split(".\n"))
-    assert own == [["peft"], ["--lowest"]]
+    assert own == [["peft"], ["--seconds"]]
     assert (verbs, keys) == (["generate"], ["schedule.warmdown_fraction="])
     assert {"optimizer=muon", "optimizer=muon_nano"} <= set(optimizers)
 
@@ -96,7 +96,7 @@ def test_zsh_completes_at_a_tab(script: Callable[[str], Path]) -> None:
         typed("\x15", "")
         assert "peft " in typed("lmtrain import p\t", "peft ")
         typed("\x15", "")
-        assert "lowest " in typed("lmtrain tune lr --l\t", "lowest ")
+        assert "seconds " in typed("lmtrain bench --s\t", "seconds ")
         typed("\x15", "")
         assert "muon_nano " in typed("lmtrain train optimizer=muon_n\t", "muon_nano ")
     finally:

@@ -54,8 +54,6 @@ REFUSALS = [
     ("export hf nowhere out", 2, "SOURCE=nowhere must be a run"),
     ("export hf nowhere runs", 2, "OUT=runs"),
     ("export safetensors nowhere out", 2, "safetensors.*hf"),
-    ("export hf imported out --tracking-uri http://a", 2, "--tracking-uri.*--register"),
-    ("export hf imported out --register m", 2, "--register m.*imported folder"),
     ("import hf nowhere out", 2, "nowhere"),
     ("import peft nowhere out", 2, "--base"),
     ("push nowhere me/model", 2, "RUN=.*nowhere must be a run"),

@@ -3,21 +3,17 @@
 import argparse
 import json
 import shutil
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import add_json, add_weights
 from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.interop.folders import imported_facts, is_imported, require_free
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.run.stored_runs.find_run import find_source, require_source
-from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.mlflow.sync import ModelRegistry, Registered
+from lmtrain.run.stored_runs.find_run import require_source
 
 
 def export(words: list[str], *, program: str = "lmtrain export") -> int:
@@ -31,40 +27,9 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
     require_source(asked.source, key="SOURCE")
     name = asked.source.name
     with prints_to_stderr(asked.json):
-        register = _registration(asked)
         facts, line = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}[asked.format](asked, name)
-        if register is not None:
-            version = register(asked.out, form=asked.format)
-            facts["registered"] = {"name": version.name, "version": version.version, "source": version.source}
-            line += f"\n  registered in MLflow: {version.name}, version {version.version}"
     print(json.dumps(facts) if asked.json else line)
     return EXIT_DONE
-
-
-def _registration(asked: argparse.Namespace) -> Callable[..., Registered] | None:
-    """Return the registering of an exported checkpoint that --register asks for; its store has answered.
-
-    Afterwards `asked` names that checkpoint, also if the run saves a newer one meanwhile.
-
-    Raises:
-        ConfigurationError: SOURCE has no run, or --tracking-uri is given alone.
-    """
-    if asked.register is None:
-        if asked.tracking_uri is not None:
-            raise ConfigurationError(f"--tracking-uri {asked.tracking_uri} needs --register NAME; add it.")
-        return None
-    source = find_source(asked.source, key="SOURCE")
-    if isinstance(source, Path):
-        raise ConfigurationError(f"--register {asked.register}: must be of a run, and {source} is an imported folder.")
-    checkpoint = source.checkpoint
-    facts = {
-        "tokens": checkpoint.tokens,
-        "bits_per_byte": checkpoint.metrics.get(BITS_PER_BYTE),
-        "data_fingerprint": read_json(source.run / "dataset.json").get("fingerprint"),
-    }
-    asked.source = checkpoint.path
-    registry = ModelRegistry(source.run, asked.register, tracking_uri=asked.tracking_uri)
-    return partial(registry.register, step=checkpoint.step, facts=facts)
 
 
 def require_flags(words: Sequence[str]) -> None:
@@ -149,8 +114,6 @@ def _parser(program: str) -> FlagParser:
         each.add_argument("source", type=Path, help="runs/NAME, one of its checkpoints, or an imported folder")
         each.add_argument("out", type=Path, help=out)
         add_weights(each)
-        each.add_argument("--register", metavar="NAME", help="make a version of this name in MLflow's registry")
-        each.add_argument("--tracking-uri", help="of that registry (where the run was tracked)")
         add_json(each)
     for each in (hugging_face, gguf):
         each.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")

@@ -95,7 +95,7 @@ def rate_line(config: RunConfig) -> str | None:
     low, high = found.usual_rates
     usual = f"the usual rates of optimizer={config.optimizer.word}, {found.usual_words}"
     if lr > high:
-        advice = "the loss may rise to NaN; `lmtrain tune lr` finds a rate for this model"
+        advice = "the loss may rise to NaN; `-m optimizer.lr=A,B,C` compares rates"
         return f"WARNING: optimizer.lr={lr:g} is above {usual}: {advice}."
     if 0 < lr < low and config.init_from is None and config.optimizer.word == "muon":
         return f"WARNING: optimizer.lr={lr:g} is below {usual}; a rate of AdamW goes with optimizer=adamw."
