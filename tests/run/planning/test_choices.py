@@ -4,14 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.model.model_facts import ModelFacts
-from lmtrain.accounting.training_plan.setting import Setting, memory_of
+from lmtrain.accounting.training_plan.setting import memory_of
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.planning import choices as choices_module
-from lmtrain.run.planning import known_models
-from lmtrain.run.planning import plan as plan_module
+from lmtrain.run.planning import known_models, measured_model
 from lmtrain.run.planning.choices import advice, setting_on_paper, weighed, with_recompute, with_strategy
-from lmtrain.run.planning.known_models import facts_known
 from lmtrain.run.planning.plan import planned_runs, planned_with
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
@@ -107,18 +103,17 @@ def random_config(composed: list[RunConfig], draw: random.Random) -> RunConfig:
     )
 
 
-def _only_known(config: RunConfig, setting: Setting) -> ModelFacts:
-    found = facts_known(config, setting)
-    if found is None:
+@pytest.fixture
+def only_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
         raise ConfigurationError("not measured")
-    return found
 
-
-def test_the_advice_of_thirty_failing_plans_is_as_it_says_when_typed(composed, monkeypatch) -> None:
     table = known_models.read_json(known_models.TABLE)
     monkeypatch.setattr(known_models, "read_json", lambda path: table if path == known_models.TABLE else {})
-    for module in (plan_module, choices_module):  # none is measured
-        monkeypatch.setattr(module, "model_facts", _only_known)
+    monkeypatch.setattr(measured_model, "measure_model", refuse)
+
+
+def test_the_advice_of_thirty_failing_plans_is_as_it_says_when_typed(composed, only_known) -> None:
     draw, num_failing, num_typed = random.Random(1), 0, 0
     while num_failing < 30:
         config = random_config(composed, draw)
@@ -195,8 +190,7 @@ def test_the_fastest_strategy_that_fits_is_chosen(words: list[str], options: set
         assert tried is None or not tried.fits or (best.cost or 0) <= 1.02 * (tried.cost or 0)
 
 
-def test_no_faster_pair_of_strategy_and_recomputation_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices_module, "model_facts", _only_known)
+def test_no_faster_pair_of_strategy_and_recomputation_is_passed_over(only_known: None) -> None:
     asked = config_of(
         *OF_A_NODE, "model=llama_3_8b", "batch.tokens_per_step=524288", "strategy=auto", "recompute=auto",
         "batch.micro_batch_sequences=auto",
@@ -224,8 +218,7 @@ def test_nothing_else_is_changed(words: list[str]) -> None:
     assert with_strategy(before) == (before, None)
 
 
-def test_a_typed_micro_batch_has_to_fit_and_a_typed_recomputation_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices_module, "model_facts", _only_known)
+def test_a_typed_micro_batch_has_to_fit_and_a_typed_recomputation_stays(only_known: None) -> None:
     one = ("cluster.devices_per_node=1", "trainer.devices=1", "strategy=single", "batch.tokens_per_step=16384")
     words = (*OF_A_NODE, *one, "model=llama_3_2_1b", "batch.micro_batch_sequences=2")
     for word in ("recompute=none", "recompute=every_block"):

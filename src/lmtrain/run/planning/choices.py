@@ -7,7 +7,6 @@ within NEAR of the fastest are as good, and the first of them is taken.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
 from typing import Final
 
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
@@ -21,7 +20,7 @@ from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batc
 from lmtrain.accounting.training_plan.speed import modelled_step, sent_in_step
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.group_options import words_of
-from lmtrain.run.planning.known_models import facts_known, model_facts
+from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.setting import planned_model, planned_setting, with_facts
 from lmtrain.run.planning.tried_words import NODE, with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig
@@ -29,11 +28,8 @@ from lmtrain.run.validators.optimizer import CPU_OFFLOAD, require_settings
 from lmtrain.run.validators.task import example_rows
 
 NEAR: Final = 1.02
-MOST_REMEDIES: Final = 3
-MOST_CHANGES: Final = 4  # of options in one remedy
 MOST_DEVICES: Final = 16_384
-MORE: Final = (1.0, 1.01, 1.1)  # for costs that grow with the run, such as validation
-FEWER: Final = (1.0, 0.98, 0.9)
+MARGIN: Final = 1.1  # for costs that grow with the run, such as validation
 WITHOUT_TIME: Final = ("budget.hours=null", "budget.usd=null")
 LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (
     lambda facts: facts.keeps_all,
@@ -63,8 +59,7 @@ class Candidate:
         return self.device_bytes is None or self.num_bytes <= self.device_bytes
 
 
-# Gives the inputs of the memory of a config; None for a model that is new here.
-SettingOf = Callable[[RunConfig], Setting | None]
+SettingOf = Callable[[RunConfig], Setting]  # the inputs of the memory of a config
 # Plans a config with more words typed; None where they are refused.
 Planned = Callable[[Sequence[str]], Plan | None]
 
@@ -75,13 +70,6 @@ def setting_on_paper(config: RunConfig) -> Setting:
     return with_facts(setting, model_facts(config, setting))
 
 
-def setting_if_known(config: RunConfig) -> Setting | None:
-    """Return the same without measuring."""
-    setting = planned_setting(config)
-    facts = facts_known(config, setting)
-    return facts and with_facts(setting, facts)
-
-
 def weighed(
     config: RunConfig, words: Sequence[str] = (), *, setting_of: SettingOf = setting_on_paper
 ) -> Candidate | None:
@@ -89,8 +77,6 @@ def weighed(
     try:
         changed = with_words(config, words)
         setting = setting_of(changed)
-        if setting is None:
-            return None
         batch = changed.divided(changed.batch)
     except ConfigurationError:
         return None
@@ -257,51 +243,37 @@ def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) ->
 
 
 def remedies(config: RunConfig, planned: Planned) -> list[Candidate]:
-    """Return at most three changes with which a run fits, each planned, by the device-seconds of a token."""
-    for setting_of in (setting_if_known, setting_on_paper):
-        found = [*_on_same_devices(config, setting_of), *islice(_on_more_devices(config, setting_of), 2)]
-        chosen: list[Candidate] = []
-        for one in ranked(found):
-            words = _typed(one)
-            is_more = any({*_typed(other)} <= {*words} for other in chosen)
-            if len(chosen) < MOST_REMEDIES and not is_more and (plan := planned(words)) and plan.fits:
-                chosen.append(one)
-        if chosen:
-            return chosen
-    return []
+    """Return the simplest change with which a run fits on its devices, and the fewest more devices; each is planned."""
+    savings, smaller = _savings(config), f"{MICRO_BATCH}=auto"
+    together = {_group(word): word for word in savings}.values()
+    on_these: list[Words] = [(smaller,), *((word,) for word in savings), *((word, smaller) for word in savings)]
+    found = [
+        _first_fitting(config, each, planned) for each in ([*on_these, (*together, smaller)], _more_devices(config))
+    ]
+    return [one for one in found if one]
 
 
-def _on_same_devices(config: RunConfig, setting_of: SettingOf) -> list[Candidate]:
-    """Return the changes that fit on the same devices, of as few options as one of them needs."""
-    options = _savings(config)
-    for number in range(MOST_CHANGES + 1):
-        tried: list[Candidate | None] = []
-        for words in combinations(options, number):
-            if len({_group(word) for word in words}) == number:
-                as_typed = weighed(config, words, setting_of=setting_of)
-                smaller = None if as_typed and as_typed.fits else _with_largest(config, words, setting_of)
-                tried += [as_typed, smaller]
-        if found := ranked(tried):
+def _first_fitting(config: RunConfig, choices: Iterable[Words], planned: Planned) -> Candidate | None:
+    for words in choices:
+        found = weighed(config, words)
+        if found and found.fits and (plan := planned(_typed(found))) and plan.fits:
             return found
-    return []
+    return None
 
 
-def _with_largest(config: RunConfig, words: Words, setting_of: SettingOf) -> Candidate | None:
-    return weighed(config, (*words, f"{MICRO_BATCH}=auto"), setting_of=setting_of)
-
-
-def _on_more_devices(config: RunConfig, setting_of: SettingOf) -> Iterator[Candidate]:
-    """Yield changes on twice as many devices or more, over which the model is cut."""
+def _more_devices(config: RunConfig) -> Iterator[Words]:
+    """Yield the words of twice as many devices or more, over which the model is cut."""
     num_devices, savings = max(NODE, 2 * config.num_ranks), _savings(config)
     shards = [word for word in savings if word.startswith(f"{ModelSpread.group}=")][:1]
+    recompute = [word for word in savings if word.startswith(f"{RecomputeFacts.group}=")][-1:]
     while num_devices <= MOST_DEVICES:
-        devices = (*words_of_devices(config, num_devices), *shards)
+        devices = [*words_of_devices(config, num_devices), *shards]
         least = config.batch.context_tokens * num_devices
         if config.batch.tokens_per_step % least:
-            devices = (*devices, f"batch.tokens_per_step={-(-config.batch.tokens_per_step // least) * least}")
-        recompute = tuple(word for word in savings if word.startswith(f"{RecomputeFacts.group}="))[-1:]
-        tried = [_with_largest(config, words, setting_of) for words in (devices, (*devices, *recompute))]
-        yield from ranked(tried)
+            devices.append(f"batch.tokens_per_step={-(-config.batch.tokens_per_step // least) * least}")
+        yield (*devices, f"{MICRO_BATCH}=auto")
+        if recompute:
+            yield (*devices, *recompute, f"{MICRO_BATCH}=auto")
         num_devices *= 2
 
 
@@ -345,21 +317,16 @@ def _unfinished(plan: Plan, planned: Planned) -> list[str]:
     whole = planned(WITHOUT_TIME)
     hours = (plan.done.spent(run.time_limit) + ((whole and whole.seconds) or 0.0)) / SECONDS_PER_HOUR
     amount = hours if run.limited_by == "hours" else hours * plan.batch.num_ranks * (plan.usd_per_gpu_hour or 0)
-    tries = (
-        [f"budget.{run.limited_by}={math.ceil(amount * more * 100) / 100:g}" for more in MORE],
-        [f"budget.tokens={format_at_most(run.tokens * share)}" for share in FEWER],
-    )
-    found = [next((word for word in words if _is_enough(planned((word,)))), None) for words in tries]
+    tries = [
+        f"budget.{run.limited_by}={math.ceil(amount * MARGIN * 100) / 100:g}",
+        f"budget.tokens={format_at_most(run.tokens / MARGIN)}",
+    ]
+    enough = [word for word in tries if (tried := planned((word,))) and _finishes(tried)]
     lines = [
         f"does not finish: budget.{run.limited_by} ends it after {run.steps / asked:.0%} of the "
         f"{format_quantity(asked * plan.batch.tokens_per_step)} tokens"
     ]
-    typed = ", or with ".join(filter(None, found))
-    return [*lines, f"finishes with {typed}"] if typed else lines
-
-
-def _is_enough(plan: Plan | None) -> bool:
-    return plan is not None and _finishes(plan)
+    return [*lines, f"finishes with {', or with '.join(enough)}"] if enough else lines
 
 
 def _finishes(plan: Plan) -> bool:

@@ -26,21 +26,16 @@ def model_facts(config: RunConfig, setting: Setting) -> ModelFacts:
     Raises:
         ConfigurationError: The model cannot be built.
     """
-    if found := facts_known(config, setting):
+    found, file = _known(config, setting)
+    if found:
         return found
     with collecting_later():  # three of its 20 seconds of a processor
         from lmtrain.run.planning.measured_model import measure_model  # torch: only for a new model
 
         facts = measure_model(config, setting)
-    file = _known(config, setting)[1]
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, facts.to_json())
     return facts
-
-
-def facts_known(config: RunConfig, setting: Setting) -> ModelFacts | None:
-    """Return the facts of the config's model from the table or an earlier measurement, None for a new model."""
-    return _known(config, setting)[0]
 
 
 def _known(config: RunConfig, setting: Setting) -> tuple[ModelFacts | None, Path]:
