@@ -112,6 +112,5 @@ def test_the_other_trackers_the_page_and_what_is_pushed_hold_no_secret(
     for name, value in IN_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     write_report(project / "runs/a")
-    for what in ("bundle", "archive"):
-        make_push_folder(project / "runs/a", what)
+    make_push_folder(project / "runs/a")
     assert leaks(project, done) == []

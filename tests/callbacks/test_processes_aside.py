@@ -61,7 +61,10 @@ def test_a_failed_scoring_is_told_and_the_next_process_started(make_run, monkeyp
     assert len(Process.started) > 1, "the checkpoints wait still"
 
 
-NOW = {"repository": "me/model", "every_minutes": 1e-9, "what": "bundle"}
+NOW = {
+    "repository": "me/model",
+    "every_minutes": 1e-9,
+}
 
 
 def train(run, *callbacks):
@@ -78,7 +81,7 @@ def started_of_push(monkeypatch):
 
     class Process:
         def __init__(self, command, **settings):
-            commands.append((command[-5:], settings))
+            commands.append((command[-3:], settings))
 
         def poll(self):
             return None
@@ -90,7 +93,7 @@ def started_of_push(monkeypatch):
 def test_one_push_at_a_time_of_a_new_checkpoint_and_one_at_the_end(make_run, started_of_push):
     run = make_run(steps=6)
     train(run, Push(context=run.context, **NOW))
-    words = ["push", str(run.context.folder), "me/model", "--what", "bundle"]
+    words = ["push", str(run.context.folder), "me/model"]
     assert [command for command, _ in started_of_push] == [words, words]  # the first still ran at step 4
     settings = started_of_push[0][1]
     assert settings["start_new_session"]

@@ -3,7 +3,7 @@
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import lightning.pytorch as pl
 from typing_extensions import override
@@ -33,7 +33,6 @@ class Push(OnlyInRun):
         *,
         repository: TypedAlone[str],
         every_minutes: float = 30.0,
-        what: Literal["bundle", "archive"] = "bundle",
         context: RunContext | None = None,
     ) -> None:
         super().__init__(context)
@@ -41,7 +40,7 @@ class Push(OnlyInRun):
             raise ConfigurationError(f"callbacks.push.repository: must be OWNER/NAME of the Hub, got {repository}.")
         if every_minutes <= 0:
             raise ConfigurationError(f"callbacks.push.every_minutes: must be above 0, got {every_minutes}.")
-        self._words = (repository, "--what", what)
+        self._repository = repository
         self._every_seconds = every_minutes * 60
         self._last_time = time.monotonic()
         self._last_checkpoint: Path | None = None
@@ -69,7 +68,7 @@ class Push(OnlyInRun):
         self._last_time, self._last_checkpoint = time.monotonic(), newest
         folder = self.context.folder
         try:
-            command = python_command(*LMTRAIN, "push", str(folder), *self._words)
+            command = python_command(*LMTRAIN, "push", str(folder), self._repository)
             self._process = start_process_aside(command, log=folder / LOG, environment=ITS_ENVIRONMENT)
         except OSError as problem:  # no process or no file for it: the run goes on without
             self.context.events.mark("push_failed", problem=type(problem).__name__)

@@ -194,20 +194,6 @@ def test_a_bundle_is_what_others_load_and_the_same_again_sends_nothing(hub, run,
     assert [path.name for path in (run / ".push").iterdir()] == ["push.lock"]
 
 
-def test_an_archive_is_the_run_without_its_secrets(hub, run, tmp_path, monkeypatch, capsys) -> None:
-    (run / "notes.md").write_text(f"my token is {SECRET}, found in the page of 2026")
-    files = sent(hub, [run, "me/model", "--what", "archive"], monkeypatch, capsys)
-    (run / "notes.md").unlink()
-    assert "checkpoints/step_00000004/state.pt" in files
-    assert {"config.yaml", "metrics.jsonl", "run.json", "tokenizer/tokenizer.json"} <= set(files)
-    assert files["notes.md"].startswith(b"my token is ")
-    assert not any(SECRET.encode() in content for content in files.values())
-    for path, content in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(content)
-    assert damage(tmp_path) is damage(tmp_path / "checkpoints" / "step_00000004") is None
-
-
 def test_a_secret_in_a_file_that_must_not_change_stops_it(hub, run, monkeypatch, capsys) -> None:
 
     monkeypatch.setattr(exported_models, "redact_text", lambda text: text.replace("model", "[redacted]"))

@@ -1,4 +1,4 @@
-"""Models of runs and folders: generation equal to transformers, held-out scores, exports and archives."""
+"""Models of runs and folders: generation equal to transformers, held-out scores and exports."""
 
 import json
 import math
@@ -22,13 +22,12 @@ from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
 from lmtrain.models.gpt2 import GPT2
-from lmtrain.run.stored_runs.exported_models import make_push_folder, model_to_export
+from lmtrain.run.stored_runs.exported_models import model_to_export
 from lmtrain.run.stored_runs.find_run import find_job
 from lmtrain.run.stored_runs.loaded_models import has_conversed, model_to_run, score_split, score_text
-from lmtrain.storage.hashed_folder import MANIFEST, damage, write_atomically
+from lmtrain.storage.hashed_folder import MANIFEST, write_atomically
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.interop.hugging_face import imported, saved
-from tests.run.stored_runs.test_find_run import run_folder
 
 PROMPTS = ["The cat", "A much longer prompt than the other one"]
 
@@ -153,16 +152,3 @@ def test_a_run_on_text_has_not_conversed_unless_one_before_it_has(tmp_path: Path
     (checkpoint / "meta.json").write_text("{}")
     assert conversed(made(tmp_path / "tuned", init_from=str(talker)))
     assert conversed(made(tmp_path / "fork", resume=str(talker)))
-
-
-def test_an_archive_holds_the_newest_checkpoint_and_stays_when_the_run_deletes_it(tmp_path):
-    run = run_folder(tmp_path / "a", 5, 20)
-    (run / ".hidden").write_text("x")
-    (run / "link").symlink_to("/etc/hostname")
-    folder = make_push_folder(run, "archive")
-    for path in (run / "checkpoints" / "step_00000020").iterdir():
-        path.unlink()
-    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    checkpoint = {f"checkpoints/step_00000020/{name}" for name in ("manifest.json", "state.pt")}
-    assert names == {"manifest.json", *checkpoint, *(f"attempts/{number}/job.json" for number in (1, 2, 10))}
-    assert damage(folder) is damage(folder / "checkpoints" / "step_00000020") is None

@@ -1,4 +1,4 @@
-"""`lmtrain push RUN OWNER/NAME`: a run's newest checkpoint, for inference or whole, to the Hugging Face Hub."""
+"""`lmtrain push RUN OWNER/NAME`: a run's newest checkpoint, exported, to the Hugging Face Hub."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ WAIT_SECONDS: Final = 24 * 3600  # for an earlier push of the same run
 
 
 def push(words: list[str], *, program: str = "lmtrain push") -> int:
-    """Send a run's bundle or archive; the same command after a stop sends the rest.
+    """Send a run's exported model; the same command after a stop sends the rest.
 
     Raises:
         ConfigurationError: Not a run, or not the name of a repository.
@@ -47,9 +47,8 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
         waiting=waiting,
     )
     with prints_to_stderr(asked.json), lock:
-        folder = make_push_folder(asked.run, asked.what, weights=asked.weights, allowed=asked.allow_target)
-        message = f"{run.name}: {asked.what}"
-        sent = send_folder(folder, asked.repository, token=token, is_public=asked.public, message=message)
+        folder = make_push_folder(asked.run, weights=asked.weights, allowed=asked.allow_target)
+        sent = send_folder(folder, asked.repository, token=token, is_public=asked.public, message=run.name)
         shutil.rmtree(folder, ignore_errors=True)
     if asked.json:
         print(json.dumps({"repository": asked.repository, "files_sent": sent.num_sent, "bytes_sent": sent.num_bytes}))
@@ -68,7 +67,6 @@ def _parser(program: str) -> FlagParser:
     add = parser.add_argument
     add("run", type=Path, help="runs/NAME, or one of its checkpoints")
     add("repository", metavar="OWNER/NAME", help="on the Hub; created if it does not exist")
-    add("--what", choices=("bundle", "archive"), default="bundle", help="for inference, or all of it, to train on")
     add("--public", action="store_true", help="make a new repository public (private)")
     add_weights(parser)
     add_json(parser)

@@ -1,11 +1,10 @@
 """A run's checkpoint or an imported folder for others: the model to export, and the folder of `lmtrain push`."""
 
-import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 
@@ -20,7 +19,7 @@ from lmtrain.interop.safetensors_files import DTYPES
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.stored_runs.find_run import CheckpointSource, adapter_part, checked_part, find_source
 from lmtrain.run.stored_runs.loaded_models import checkpoint_model, is_of_text, require_raw
-from lmtrain.storage.hashed_folder import MANIFEST, require_whole, write_atomically
+from lmtrain.storage.hashed_folder import MANIFEST
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.redaction import redact, redact_text
@@ -29,13 +28,11 @@ from lmtrain.tracking.run_log import newest_with
 from lmtrain.training.checkpointing.weights import Kind, load_adapted
 
 CARD_METRICS: Final = (BITS_PER_BYTE, VALIDATION_LOSS)
-What = Literal["bundle", "archive"]
 PUSH_FOLDER: Final = ".push"
 TEXT_SUFFIXES: Final = (
     *(".json", ".jsonl", ".yaml", ".yml", ".md", ".html", ".txt"),
     *(".diff", ".csv", ".jinja", ".log"),
 )
-NOT_SENT: Final = ("checkpoints", PUSH_FOLDER, "mlflow")
 
 
 def model_to_export(
@@ -151,8 +148,8 @@ def _facts(
     )
 
 
-def make_push_folder(run: Path, what: What, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> Path:
-    """Fill a hidden folder of the run with the newest checkpoint's inference bundle or archive, and return it.
+def make_push_folder(run: Path, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> Path:
+    """Export the newest checkpoint to a hidden folder of the run, and return it.
 
     Raises:
         ConfigurationError: The path is not a run.
@@ -161,52 +158,13 @@ def make_push_folder(run: Path, what: What, *, weights: Kind = "raw", allowed: S
     source = find_source(run, key="RUN")
     if isinstance(source, Path):
         raise ConfigurationError(f"RUN={run} is an imported folder; `lmtrain push` sends a run of lmtrain.")
-    folder = source.run / PUSH_FOLDER / what
+    folder = source.run / PUSH_FOLDER / "bundle"
     folder.parent.mkdir(exist_ok=True)
-    if what == "archive":
-        facts = {"run": source.run.name, "step": source.checkpoint.step, "what": what}
-        write_atomically(folder, facts=facts, write=lambda aside: _archive(source, aside))
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        model = model_to_export(source.checkpoint.path, weights=weights, allowed=allowed)
-        export_folder(replace(model, facts=replace(model.facts, name=source.run.name)), folder)
-        _require_no_secrets(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    model = model_to_export(source.checkpoint.path, weights=weights, allowed=allowed)
+    export_folder(replace(model, facts=replace(model.facts, name=source.run.name)), folder)
+    _require_no_secrets(folder)
     return folder
-
-
-def _archive(source: CheckpointSource, aside: Path) -> None:
-    """Link the newest checkpoint as it is, and copy the run's other files without secrets."""
-    place = aside / "checkpoints" / source.checkpoint.path.name
-    for path in sorted(source.checkpoint.path.rglob("*")):
-        if path.is_file():
-            _link(path, place / path.relative_to(source.checkpoint.path))
-    require_whole(place)  # of the links: the run may have deleted its own meanwhile
-    _require_no_secrets(place)
-    for path in _files(source.run):
-        target = aside / path.relative_to(source.run)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix in TEXT_SUFFIXES:
-            target.write_text(redact_text(path.read_text(encoding="utf-8", errors="replace")), encoding="utf-8")
-        else:
-            shutil.copyfile(path, target)
-
-
-def _link(path: Path, place: Path) -> None:
-    """Give a file a second name, which stays when the run deletes its own; copy it across file systems."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(path, place)
-    except OSError:
-        shutil.copyfile(path, place)
-
-
-def _files(run: Path) -> Iterator[Path]:
-    """Yield a run's files outside checkpoints, without hidden ones, pipes and links."""
-    for path in sorted(run.rglob("*")):
-        parts = path.relative_to(run).parts
-        is_own = parts[0] not in NOT_SENT and not any(part.startswith(".") for part in parts)
-        if is_own and path.is_file() and not path.is_symlink():
-            yield path
 
 
 def _require_no_secrets(folder: Path) -> None:
