@@ -141,8 +141,6 @@ class Throughput(RunCallback):
         if self.context is not None:
             plan = self.context.plan
             metrics[LOSS_SHARE] = tokens / ((now.step - before.step) * plan.batch.tokens_per_step)
-            if alone := plan.single_device_tokens_per_second:  # measured by `doctor --calibrate`
-                metrics["speed/scaling_efficiency"] = tokens_per_second / trainer.world_size / alone
         self.run.append(now.step, metrics | self._cost(now.step, trainer.world_size))
 
     def _tokens(self, trainer: pl.Trainer, module: pl.LightningModule) -> tuple[int, int]:

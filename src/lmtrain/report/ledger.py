@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.plan_vs_actual import PlanAndFact, explain
-from lmtrain.accounting.observed.time_accounts import COMPUTE, LEVERS, STEP_KINDS, Passes, kind_words
+from lmtrain.accounting.observed.time_accounts import COMPUTE, LEVERS, Passes, kind_words
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.attempts import OVER, READING, event_rows, first_rank_events
@@ -94,13 +94,6 @@ class RunLedger(RunRecord):
     def status_words(self) -> str:
         """Return its state, its step and that of its end."""
         return f"{self.shown_status.lower()} at step {self.step:,} of {self.num_steps:,}"
-
-    @property
-    def scaling_efficiency(self) -> float | None:
-        """Return a device's speed in its steps as a share of its speed alone; None: not measured."""
-        seconds = sum(self.time.seconds.get(kind, 0.0) for kind in STEP_KINDS)
-        alone = self.plan.get("peak", {}).get("single_device_tokens_per_second")
-        return self.own.tokens / seconds / self.mean_devices / alone if seconds and alone else None
 
     @property
     def share_of_matmul(self) -> float | None:
@@ -213,7 +206,6 @@ class RunLedger(RunRecord):
             "tokens_per_second": self.speeds,
             "mfu": {over: {formula: self.mfu(formula, over) for formula in FORMULAS} for over in OVER},
             "peak": {"flops": peak.get("flops"), "source": peak.get("source"), "num_devices": self.mean_devices},
-            "scaling_efficiency": self.scaling_efficiency,
             "share_of_measured_matmul": self.share_of_matmul,
             "doubts": {"peak": peak.get("doubt", ""), "measured_matmul": peak.get("measured_doubt", "")},
             "cost": {"usd": self.usd, "projected_usd": self.usd_of(self.projected_device_seconds)},

@@ -97,9 +97,6 @@ def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
     if peak.get("flops") is not None:
         devices = f"{ledger.mean_devices:.3g} device{'s' * (ledger.mean_devices != 1)}"
         rows.append(("peak", f"{peak['flops'] / 1e12:.4g} TFLOP/s x {devices} ({peak.get('source', 'unknown')})"))
-    if ledger.scaling_efficiency is not None:
-        alone = format_quantity(round(peak["single_device_tokens_per_second"]))
-        rows.append(("scaling", f"{ledger.scaling_efficiency:.1%} of a single device's {alone} tokens/s"))
     if ledger.own.trained_share < 1:
         share = f"{1 - ledger.own.trained_share:.1%} of the tokens computed: padding, prompts"
         rows.append(("without loss", f"{share}; speeds and MFU leave them out"))

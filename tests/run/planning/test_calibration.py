@@ -1,6 +1,5 @@
 """What the doctor measured reaches plans and runs, and only those it is about."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.run.planning.calibration import (
     calibration_key,
     calibration_of,
-    single_device_key,
-    single_device_speed,
 )
 from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import write_measurements
@@ -45,15 +42,3 @@ def test_a_calibration_is_of_one_config_and_batch(config: RunConfig, tmp_path: P
     assert calibration_of(config.changed(optimizer={"_target_": "other"}), BATCH) is None
     assert calibration_of(changed(config, "cluster", device="NVIDIA H200"), BATCH) is None
     assert calibration_of(config.changed(seed=7), BATCH) == found
-
-
-def test_one_device_by_itself_is_kept_for_any_strategy_of_several_with_its_micro_batches(
-    config: RunConfig, tmp_path: Path
-) -> None:
-    measured, two = Measurements(devices=(CPU,)), replace(BATCH, num_ranks=2)
-    found = Calibration(step_seconds=0.5, num_steps=30)
-    write_measurements(tmp_path, measured.with_calibration(single_device_key(config, two, measured), found))
-    assert single_device_speed(config, two) == 4 * 64 / 0.5
-    assert single_device_speed(config.changed(strategy={"_target_": "other"}), two) == 4 * 64 / 0.5
-    assert single_device_speed(config, BATCH) is None, "a single rank is compared with nobody"
-    assert single_device_speed(config, replace(two, sequences_per_micro_step=2)) is None

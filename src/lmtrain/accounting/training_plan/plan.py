@@ -32,7 +32,6 @@ class Plan:
     the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
     `measured_flops` is the device's measured rate of products, its roofline. A doubt says
     why a measured figure may be too low. `device_bytes` is one device's memory.
-    `single_device_tokens_per_second` is measured on one device by itself, for the efficiency of several.
     `epoch_tokens` are those of all training rows once, padding included.
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     `awaits_data` are the words for figures of data not known yet, and what is assumed until then.
@@ -56,7 +55,6 @@ class Plan:
     peak_doubt: str = ""
     measured_flops: float | None = None
     measured_doubt: str = ""
-    single_device_tokens_per_second: float | None = None
     usd_per_gpu_hour: float | None = None
     usd_per_kwh: float | None = None
     device_watts: float | None = None
@@ -147,7 +145,6 @@ class Plan:
             "doubt": self.peak_doubt,
             "measured_flops": self.measured_flops,
             "measured_doubt": self.measured_doubt,
-            "single_device_tokens_per_second": self.single_device_tokens_per_second,
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -6,25 +6,16 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.observed.time_accounts import STEP_KINDS, StopwatchReading
-from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.accounting.training_plan.speed import Speed
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.report.runs.attempts import read_attempts
-from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.compose.paths import without
-from lmtrain.run.planning.calibration import (
-    calibration_key,
-    kind_here,
-    measurements_of,
-    single_device_key,
-    threads_here,
-)
+from lmtrain.run.planning.calibration import calibration_key, measurements_of
 from lmtrain.run.planning.plan import plan_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import write_measurements
@@ -35,10 +26,6 @@ FEWEST_STEPS: Final = 30
 MOST_STEPS: Final = 2000
 TIMED_SECONDS: Final = 10.0
 REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "resume", "logger")
-REPLACED_ALONE: Final = (
-    *("strategy", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "batch.tokens_per_step"),
-    MICRO_BATCH,
-)
 SECONDS: Final = 1800
 RUN: Final = (
     *("budget=steps", "run.name=calibration", "resume=never", "logger=none"),
@@ -49,46 +36,20 @@ RUN: Final = (
 def calibrate(config: RunConfig, overrides: list[str]) -> Finding:
     """Train about ten seconds after the warm steps, keep the time of a step, and report it.
 
-    Of a config of several ranks one device by itself is timed too, with a rank's micro-batches.
-
     Raises:
         EnvironmentProblem: The steps failed; the message has the end of their output.
     """
     planned, _ = plan_of(config)
-    num_steps, batch = steps_worth_timing(planned.speed), planned.batch
+    num_steps = steps_worth_timing(planned.speed)
     expected = f" of about {format_quantity(planned.speed.step_seconds, 'seconds')}" if planned.speed else ""
     sys.stderr.write(f"calibration: trains {WARM_STEPS + num_steps} steps{expected} in a separate run ...\n")
     found = _measured(config, overrides, num_steps=num_steps)
-    _keep(config, calibration_key(config, batch, measurements_of(config)), found)
+    measured = measurements_of(config)
+    kept = measured.with_calibration(calibration_key(config, planned.batch, measured), found)
+    write_measurements(Path(config.run.cache), kept)
     told = f"a step takes {found.step_seconds:.4g} s, over {format_count(found.num_steps, 'step')}"
     told += f", after a start of {found.setup_seconds:.3g} s; kept for `lmtrain plan`"
-    if batch.num_ranks > 1:
-        told += f"; {_alone(config, overrides, batch, together=found, num_steps=num_steps)}"
     return Finding(name="calibration", state="ok", found=told)
-
-
-def _alone(config: RunConfig, overrides: list[str], batch: BatchPlan, *, together: Calibration, num_steps: int) -> str:
-    """Time one device by itself, and return the ranks' share of its speed together."""
-    measured = measurements_of(config)
-    threads = threads_here(config, measured) if kind_here(config, measured) == "cpu" else None
-    words = without(overrides, REPLACED_ALONE)
-    tokens = batch.sequences_per_rank * batch.context_tokens
-    words += ["trainer.devices=1", "trainer.num_nodes=1", f"batch.tokens_per_step={tokens}"]
-    words += [f"{MICRO_BATCH}={batch.sequences_per_micro_step}"]
-    words += list(words_of(ModelSpread, lambda spread: spread.most_ranks == 1))[:1]
-    words += [f"trainer.cpu_threads={threads}"] if threads else []
-    sys.stderr.write("calibration: and one device by itself ...\n")
-    try:
-        found = _measured(config, words, num_steps=num_steps)
-    except EnvironmentProblem as problem:  # as of a model too large for a device
-        return f"one device by itself does not train them: {str(problem)[-200:]}"
-    _keep(config, single_device_key(config, batch, measured), found)
-    alone, of_many = tokens / found.step_seconds, batch.tokens_per_step / batch.num_ranks / together.step_seconds
-    return f"a device by itself trains {alone:.5g} tokens/s, one of {batch.num_ranks} {of_many / alone:.1%} of that"
-
-
-def _keep(config: RunConfig, key: str, found: Calibration) -> None:
-    write_measurements(Path(config.run.cache), measurements_of(config).with_calibration(key, found))
 
 
 def _measured(config: RunConfig, overrides: list[str], *, num_steps: int) -> Calibration:

@@ -62,41 +62,21 @@ def calibration_of(config: RunConfig, batch: BatchPlan) -> Calibration | None:
     return measured.calibrations.get(calibration_key(config, batch, measured))
 
 
-def single_device_speed(config: RunConfig, batch: BatchPlan) -> float | None:
-    """Return the tokens per second of one device alone, as `doctor --calibrate` found; None for a single rank."""
-    if batch.num_ranks == 1:
-        return None
-    measured = measurements_of(config)
-    found = measured.calibrations.get(single_device_key(config, batch, measured))
-    return batch.sequences_per_rank * batch.context_tokens / found.step_seconds if found else None
-
-
 def calibration_key(config: RunConfig, batch: BatchPlan, measured: Measurements) -> str:
     """Return a hash of everything that decides the speed: the config's choices, the batch, the device."""
-    sizes = [batch.context_tokens, batch.sequences_per_micro_step, batch.accumulation_micro_steps, batch.num_ranks]
-    has_threads = batch.num_ranks == 1
-    return _key(
-        config, {node.key: node.canonical() for node in deciding(config)}, sizes, measured, has_threads=has_threads
-    )
-
-
-def single_device_key(config: RunConfig, batch: BatchPlan, measured: Measurements) -> str:
-    """Return a hash of everything that decides the speed of one device alone, with a rank's micro-batches."""
-    nodes = {node.key: node.canonical() for node in deciding(config) if node is not config.strategy}
-    sizes = [batch.context_tokens, batch.sequences_per_micro_step, batch.accumulation_micro_steps]
-    return f"alone-{_key(config, nodes, sizes, measured, has_threads=True)}"
-
-
-def _key(
-    config: RunConfig, nodes: dict[str, object], sizes: list[int], measured: Measurements, *, has_threads: bool
-) -> str:
     device = measured.find("gpu") if kind_here(config, measured) == "gpu" else None
+    has_threads = batch.num_ranks == 1 and device is None
     parts = {
-        "config": nodes,
+        "config": {node.key: node.canonical() for node in deciding(config)},
         "switches": switches(config),
-        "batch": sizes,
+        "batch": [
+            batch.context_tokens,
+            batch.sequences_per_micro_step,
+            batch.accumulation_micro_steps,
+            batch.num_ranks,
+        ],
         "device": device.name if device else cpu_name(),
-        "threads": threads_here(config, measured) if has_threads and device is None else None,
+        "threads": threads_here(config, measured) if has_threads else None,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -30,7 +30,7 @@ from lmtrain.accounting.training_plan.speed import (
     sent_in_step,
 )
 from lmtrain.accounting.training_plan.step_time import StepTime
-from lmtrain.run.planning.calibration import calibration_of, single_device_speed
+from lmtrain.run.planning.calibration import calibration_of
 from lmtrain.run.planning.prepared_tokens import held_out_padding, masked_documents
 from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import RunConfig
@@ -127,7 +127,6 @@ def _with_more(
         device_watts=facts.device_watts,
         is_compiled=facts.is_compiled,
         is_from_scratch=config.init_from is None and not facts.shape.num_frozen_parameters,
-        single_device_tokens_per_second=single_device_speed(config, plan.batch),
         offload=offload,
         scaling=config.scaling,
     )
