@@ -19,7 +19,7 @@ NUM_BODY_LINES = 40  # without the signature, which is as long as a constructor 
 
 # Packages that cost so much to import that a function may do it late, so that --help and plan stay fast.
 HEAVY = {
-    *("datasets", "lightning", "mlflow", "pydantic", "rich", "tokenizers", "torch", "transformers"),
+    *("datasets", "lightning", "mlflow", "pydantic", "rich", "scipy", "tokenizers", "torch", "transformers"),
     "typing_extensions",  # a tenth of what Hydra takes
     *("datatrove", "dill", "loguru"),  # of the extra `data`, which need not be there
     *("gguf", "lm_eval", "llguidance"),  # of the extras `gguf`, `eval` and `serve`

@@ -2,32 +2,27 @@
 
 The law is loss(N, D) = E + A / N^alpha + B / D^beta, in nats per token (arXiv 2203.15556, equation 2). The fit
 minimises the Huber loss (delta 1e-3) of the difference of logarithms, with E, A and B as exponentials, from a grid of
-starts (appendix D.3, and its replication, arXiv 2404.10102). All starts take damped Gauss-Newton steps together. The
-bands are percentiles of refits to runs drawn with replacement.
+starts (appendix D.3, and its replication, arXiv 2404.10102). The bands are percentiles of refits to runs drawn with
+replacement.
 
 The best size at an amount of compute is the minimum of a parabola of the loss over log N, and a power law runs through
 the minima (the paper's second approach). A budget whose lowest loss is at its smallest or largest model has none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
 from lmtrain.errors import DataError
 
-Values = npt.NDArray[np.float64]
 DELTA: Final = 1e-3
-STARTS: Final = ((-1.0, 0.0, 1.0), (0.0, 5.0, 10.0, 15.0), (0.0, 5.0, 10.0, 15.0), (0.2, 0.5, 0.9), (0.2, 0.5, 0.9))
-NUM_STEPS: Final = 120
-NUM_BEST: Final = 24  # starts that go on after the first steps
-FIRST_STEPS: Final = 25
-NUM_PARAMETERS: Final = 5
+STARTS: Final = tuple(product((0.0,), (5.0, 10.0), (5.0, 10.0), (0.3, 0.6), (0.3, 0.6)))  # log E, A, B; alpha, beta
+TOLERANCES: Final = dict.fromkeys(("ftol", "xtol", "gtol"), 1e-12)
 LEAST_RUNS: Final = 7
 NUM_DRAWS: Final = 200
 BAND: Final = (2.5, 97.5)  # percent
@@ -73,17 +68,15 @@ def fit_law(points: Sequence[LawPoint], *, num_draws: int = NUM_DRAWS, seed: int
         DataError: Too few runs, or all of one size or of one number of tokens.
     """
     _require(points)
-    best = _fit(points, _grid())
-    surface = _surface(best)
+    best, residual = _fit(points, STARTS)
     generator = np.random.default_rng(seed)
     draws: list[LossSurface] = []
     while len(draws) < num_draws:
         drawn = [points[index] for index in generator.integers(len(points), size=len(points))]
         if len({each.num_parameters for each in drawn}) > 1 and len({each.tokens for each in drawn}) > 1:
-            draws.append(_surface(_fit(drawn, np.concatenate([best[None], _grid()[::37]]))))
-    residual = float(np.sqrt(np.mean(_residuals(best[None], *_columns(points))[0] ** 2)))
+            draws.append(_surface(_fit(drawn, [best])[0]))
     most = max(point.flops for point in points)
-    return LawFit(surface=surface, draws=tuple(draws), residual=residual, most_flops=most)
+    return LawFit(surface=_surface(best), draws=tuple(draws), residual=residual, most_flops=most)
 
 
 def optimum(surface: LossSurface, flops: float) -> tuple[float, float]:
@@ -105,81 +98,33 @@ def _require(points: Sequence[LawPoint]) -> None:
         )
 
 
-def _grid() -> Values:
-    """Return all starts: [S, 5] of log E, log A, log B, alpha, beta."""
-    return np.array(list(product(*STARTS)), dtype=np.float64)
+def _fit(points: Sequence[LawPoint], starts: Iterable[Sequence[float]]) -> tuple[Sequence[float], float]:
+    """Return log E, log A, log B, alpha and beta of the best fit, and the root mean square of its errors."""
+    from scipy.optimize import least_squares  # half a second, of this command alone
+
+    log_n, log_d, log_loss = np.log([(point.num_parameters, point.tokens, point.loss) for point in points]).T
+
+    def errors(law: Any) -> Any:
+        log_e, log_a, log_b, alpha, beta = law
+        return np.logaddexp(np.logaddexp(log_e, log_a - alpha * log_n), log_b - beta * log_d) - log_loss
+
+    found: list[Any] = []
+    with np.errstate(all="ignore"):  # of steps that it takes back
+        for start in starts:  # Huber's loss is nearly flat far away, where squares are not
+            near = least_squares(errors, start, x_scale="jac", **TOLERANCES).x
+            found.append(least_squares(errors, near, loss="huber", f_scale=DELTA, x_scale="jac", **TOLERANCES))
+    best = min(found, key=lambda fit: fit.cost)
+    return best.x, float(np.sqrt(np.mean(best.fun**2)))
 
 
-def _columns(points: Sequence[LawPoint]) -> tuple[Values, Values, Values]:
-    """Return log N, log D and log loss: [P] each."""
-    rows = np.log([(point.num_parameters, point.tokens, point.loss) for point in points])
-    return rows[:, 0], rows[:, 1], rows[:, 2]
-
-
-def _terms(starts: Values, log_n: Values, log_d: Values) -> tuple[Values, Values]:
-    """Return the logarithm of the law's value, [S, P], and the share of each of its terms, [S, P, 3]."""
-    log_e, log_a, log_b, alpha, beta = (starts[:, index, None] for index in range(NUM_PARAMETERS))
-    terms = np.stack(np.broadcast_arrays(log_e + 0 * log_n, log_a - alpha * log_n, log_b - beta * log_d), axis=-1)
-    most = terms.max(axis=-1, keepdims=True)
-    total = np.log(np.exp(terms - most).sum(axis=-1)) + most[..., 0]
-    return total, np.exp(terms - total[..., None])
-
-
-def _residuals(starts: Values, log_n: Values, log_d: Values, log_loss: Values) -> Values:
-    """Return the errors of the logarithm: [S, P]."""
-    return _terms(starts, log_n, log_d)[0] - log_loss
-
-
-def _objective(residuals: Values) -> Values:
-    """Return the Huber loss of each start: [S, P] -> [S]."""
-    size = np.abs(residuals)
-    return np.where(size <= DELTA, size**2 / 2, DELTA * (size - DELTA / 2)).sum(axis=-1)
-
-
-def _fit(points: Sequence[LawPoint], starts: Values) -> Values:
-    """Return the best numbers from all starts: [5]."""
-    columns = _columns(points)
-    first, values = _descend(starts, columns, num_steps=FIRST_STEPS)
-    kept = first[np.argsort(values)[:NUM_BEST]]
-    last, values = _descend(kept, columns, num_steps=NUM_STEPS)
-    return last[int(np.argmin(values))]
-
-
-def _descend(starts: Values, columns: tuple[Values, Values, Values], *, num_steps: int) -> tuple[Values, Values]:
-    """Take damped Gauss-Newton steps with Huber's weights from each start; return the ends and their losses."""
-    log_n, log_d, log_loss = columns
-    here, damping = starts.copy(), np.full(len(starts), 1e-2)
-    value = _objective(_residuals(here, *columns))
-    for _ in range(num_steps):
-        total, shares = _terms(here, log_n, log_d)
-        residuals = total - log_loss
-        slopes = np.stack(
-            [*np.moveaxis(shares, -1, 0), -shares[..., 1] * log_n, -shares[..., 2] * log_d], axis=-1
-        )  # [S, P, 5]
-        weights = np.minimum(1.0, DELTA / np.maximum(np.abs(residuals), 1e-300))
-        weighted = slopes * weights[..., None]
-        normal = np.einsum("spi,spj->sij", weighted, slopes)
-        gradient = np.einsum("spi,sp->si", weighted, residuals)
-        scale = np.einsum("sii->si", normal) + 1e-12
-        normal[:, range(NUM_PARAMETERS), range(NUM_PARAMETERS)] += damping[:, None] * scale
-        step = np.linalg.solve(normal, gradient[..., None])[..., 0]
-        tried = here - np.clip(step, -2.0, 2.0)
-        tried[:, 3:] = np.clip(tried[:, 3:], 1e-3, 5.0)
-        new = _objective(_residuals(tried, *columns))
-        is_better = new < value
-        here, value = np.where(is_better[:, None], tried, here), np.where(is_better, new, value)
-        damping = np.clip(np.where(is_better, damping / 3, damping * 4), 1e-9, 1e9)
-    return here, value
-
-
-def _surface(numbers: Values) -> LossSurface:
-    log_e, log_a, log_b, alpha, beta = (float(number) for number in numbers)
+def _surface(law: Sequence[float]) -> LossSurface:
+    irreducible, per_parameters, per_tokens = (float(np.exp(term)) for term in law[:3])
     return LossSurface(
-        irreducible=float(np.exp(log_e)),
-        per_parameters=float(np.exp(log_a)),
-        per_tokens=float(np.exp(log_b)),
-        parameters_exponent=alpha,
-        tokens_exponent=beta,
+        irreducible=irreducible,
+        per_parameters=per_parameters,
+        per_tokens=per_tokens,
+        parameters_exponent=float(law[3]),
+        tokens_exponent=float(law[4]),
     )
 
 
