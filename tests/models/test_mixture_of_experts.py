@@ -11,6 +11,8 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import (
     Experts,
     MixtureOfExperts,
+    balance,
+    balanced_layers,
     grouped_linear,
     load_balance_loss,
     route,
@@ -61,6 +63,51 @@ def olmoe(layer):
     return with_weights(OlmoeSparseMoeBlock(config), layer)
 
 
+def qwen2(layer):
+    from transformers import Qwen2MoeConfig
+    from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeSparseMoeBlock
+
+    config = Qwen2MoeConfig(
+        hidden_size=WIDTH,
+        moe_intermediate_size=EXPERT_WIDTH,
+        shared_expert_intermediate_size=layer.experts.shared_width,
+        num_experts=NUM_EXPERTS,
+        num_experts_per_tok=layer.experts.num_experts_per_token,
+        norm_topk_prob=layer.experts.normalize_weights,
+    )
+    return with_weights(Qwen2MoeSparseMoeBlock(config), layer)
+
+
+def deepseek(layer, version):
+    import transformers
+    from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
+
+    experts = layer.experts
+    config = getattr(transformers, f"DeepseekV{version}Config")(
+        hidden_size=WIDTH,
+        moe_intermediate_size=EXPERT_WIDTH,
+        n_shared_experts=experts.shared_width // EXPERT_WIDTH,
+        n_routed_experts=NUM_EXPERTS,
+        num_attention_heads=2,
+        num_experts_per_tok=experts.num_experts_per_token,
+        n_group=experts.num_groups,
+        topk_group=experts.num_groups_per_token,
+        norm_topk_prob=experts.normalize_weights,
+        routed_scaling_factor=experts.weight_scale,
+        **({"topk_method": "group_limited_greedy" if experts.num_groups > 1 else "greedy"} if version == 2 else {}),
+    )
+    return with_weights((DeepseekV2Moe if version == 2 else DeepseekV3MoE)(config), layer)
+
+
+def deepseek_v2(layer):
+    return deepseek(layer, 2)
+
+
+def deepseek_v3(layer):
+    return deepseek(layer, 3)
+
+
 def with_weights(reference, layer):
     reference.config = None
     reference.experts.config._experts_implementation = "eager"
@@ -68,7 +115,25 @@ def with_weights(reference, layer):
         reference.gate.weight.copy_(layer.router.weight)
         reference.experts.gate_up_proj.copy_(layer.gate_up)
         reference.experts.down_proj.copy_(layer.down)
+        if layer.choice_bias is not None:
+            layer.choice_bias.copy_(torch.linspace(-0.1, 0.1, NUM_EXPERTS))
+            reference.gate.e_score_correction_bias.copy_(layer.choice_bias)
+        if layer.shared is not None:
+            shared = getattr(reference, "shared_expert", None) or reference.shared_experts
+            gate, up = layer.shared.gate_up.weight.chunk(2)
+            for part, weight in (
+                (shared.gate_proj, gate),
+                (shared.up_proj, up),
+                (shared.down_proj, layer.shared.down.weight),
+            ):
+                part.weight.copy_(weight)
+        if layer.shared_gate is not None:
+            reference.shared_expert_gate.weight.copy_(layer.shared_gate.weight)
     return reference
+
+
+SHARED = {"shared_width": EXPERT_WIDTH * 2}
+DEEPSEEK = {**SHARED, "weight_scale": 2.5, "num_groups": 3, "num_groups_per_token": 2}
 
 
 @pytest.mark.parametrize(
@@ -79,6 +144,11 @@ def with_weights(reference, layer):
         ({"num_experts_per_token": 6}, mixtral),
         ({"normalize_weights": False}, olmoe),
         ({"normalize_weights": False, "num_experts_per_token": 3}, olmoe),
+        ({"normalize_weights": False, "shared_width": 40, "shared_gate": True}, qwen2),
+        ({"normalize_weights": False, "weight_scale": 3.0, **SHARED}, deepseek_v2),
+        ({"normalize_weights": False, **DEEPSEEK}, deepseek_v2),
+        ({"scores": "sigmoid", "bias_step": 0.0, **DEEPSEEK}, deepseek_v3),
+        ({"scores": "sigmoid", "bias_step": 0.1, **DEEPSEEK, "normalize_weights": False}, deepseek_v3),
     ],
 )
 def test_outputs_and_gradients_equal_those_of_transformers(settings, reference):
@@ -100,6 +170,23 @@ def test_outputs_and_gradients_equal_those_of_transformers(settings, reference):
         torch.testing.assert_close(ours, expected_gradient, atol=1e-5, rtol=1e-4)
 
 
+def test_a_step_moves_the_bias_towards_experts_with_few_tokens_of_all_ranks():
+    layer = build(scores="sigmoid", bias_step=0.25)
+    for _ in range(2):  # micro-steps
+        layer(tokens())
+    counts = (
+        route(layer.router(tokens().flatten(0, 1)), layer.experts).experts.flatten().bincount(minlength=NUM_EXPERTS)
+    )
+    assert torch.equal(layer.num_chosen, 2.0 * counts)
+    layer.eval()(tokens())
+    assert torch.equal(layer.num_chosen, 2.0 * counts)
+    elsewhere = torch.tensor([[0.0, 0.0, 80.0, 0.0, 0.0, 0.0]])
+    balance(balanced_layers(layer), lambda own: own + elsewhere)
+    total = 2.0 * counts + elsewhere[0]
+    assert torch.equal(layer.choice_bias, 0.25 * (total.mean() - total).sign())
+    assert not layer.num_chosen.any()
+
+
 def test_no_token_is_dropped_though_all_want_one_expert():
     layer = build(num_experts_per_token=1)
     with torch.no_grad():
@@ -111,19 +198,18 @@ def test_no_token_is_dropped_though_all_want_one_expert():
 
 
 def test_the_penalty_is_a_sum_over_tokens_of_both_losses():
-    from lmtrain.models.mixture_of_experts import load_balance_loss, route
-
     layer, x = build(load_balance_weight=0.5, router_z_weight=0.25), tokens()
     scores = layer.router(x.flatten(0, 1))
-    balance = load_balance_loss(route(scores, num_experts_per_token=2, normalize_weights=True))
+    balance = load_balance_loss(route(scores, layer.experts))
     expected = 20 * (0.5 * balance + 0.25 * router_z_loss(scores))
     torch.testing.assert_close(layer(x)[1], expected)
     assert build()(x)[1] == 0
 
 
 @pytest.mark.slow
-def test_it_compiles_into_one_graph_with_equal_gradients():
-    layer, x = build(load_balance_weight=0.1), tokens()
+@pytest.mark.parametrize("settings", [{}, {"scores": "sigmoid", "bias_step": 0.1, "shared_width": 8, "num_groups": 2}])
+def test_it_compiles_into_one_graph_with_equal_gradients(settings):
+    layer, x = build(load_balance_weight=0.1, **settings), tokens()
     results = []
     for run in (layer, torch.compile(layer, fullgraph=True, dynamic=False, backend="aot_eager")):
         layer.zero_grad()
@@ -140,7 +226,7 @@ SCORES = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
 def test_the_load_balance_loss_equals_that_of_transformers(num_experts_per_token):
     from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
-    routing = route(SCORES, num_experts_per_token=num_experts_per_token, normalize_weights=True)
+    routing = route(SCORES, Experts(num_experts=8, num_experts_per_token=num_experts_per_token))
     expected = load_balancing_loss_func((SCORES,), num_experts=8, top_k=num_experts_per_token)
     torch.testing.assert_close(load_balance_loss(routing), expected)
 
@@ -173,6 +259,10 @@ def test_the_grouped_kernel_equals_plain_products():
 
 
 EXPERTS = Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.1, router_z_weight=0.01)
+
+BALANCED = Experts(
+    num_experts=4, num_experts_per_token=2, scores="sigmoid", bias_step=0.1, dense_layers=[0], dense_width=40
+)
 
 
 def tiny(**options):
@@ -218,8 +308,14 @@ def test_the_penalty_is_in_the_objective_and_never_in_the_nats():
     assert total.objective.item() == pytest.approx(total.nats.item() + penalty.item(), rel=1e-5)
 
 
-def test_counted_flops_are_those_of_the_chosen_experts():
-    model = filled(num_layers=3, width=64, feed_forward_width=128)
+SHARED_EXPERTS = Experts(
+    num_experts=4, num_experts_per_token=2, shared_width=96, shared_gate=True, dense_layers=[0], dense_width=200
+)
+
+
+@pytest.mark.parametrize("experts", [EXPERTS, SHARED_EXPERTS])
+def test_counted_flops_are_those_of_the_chosen_experts(experts):
+    model = filled(num_layers=3, width=64, feed_forward_width=128, experts=experts)
     with FlopCounterMode(display=False) as counter:
         model(tokens_llama_experts(64)[:, :64])
     expected = flops_per_token(model.shape(), 64).palm / 3 * 2 * 64
@@ -227,9 +323,10 @@ def test_counted_flops_are_those_of_the_chosen_experts():
 
 
 @pytest.mark.slow
-def test_recomputed_blocks_compile_into_one_graph_each_with_equal_gradients(monkeypatch):
+@pytest.mark.parametrize("settings", [{}, {"experts": BALANCED}])
+def test_recomputed_blocks_compile_into_one_graph_each_with_equal_gradients(settings, monkeypatch):
     trace_only(monkeypatch)
-    plain, compiled = step(filled()), step(compile_blocks(every_block(filled())))
+    plain, compiled = step(filled(**settings)), step(compile_blocks(every_block(filled(**settings))))
     torch.testing.assert_close(compiled[0].objective, plain[0].objective)
     for name, gradient in plain[1].items():
         torch.testing.assert_close(compiled[1][name], gradient, atol=1e-4, rtol=1e-3)

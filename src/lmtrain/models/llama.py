@@ -22,12 +22,13 @@ from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_above_zero, check_context, check_not_negative, check_positive
 from lmtrain.models.documents import Documents, num_positions
 from lmtrain.models.embeddings import InputEmbedding, Smear
-from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU
+from lmtrain.models.feed_forward import Activation, SwiGLU
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama_settings import (
-    build_feed_forward,
+    FeedForward,
     build_smear,
     check_values,
+    layer_feed_forwards,
     layer_windows,
     require,
     skip_starts,
@@ -54,7 +55,7 @@ class LlamaBlock(nn.Module):
         attention: AttentionSettings,
         *,
         norm: Callable[[], RMSNorm],
-        feed_forward: Callable[[], SwiGLU | SquaredReLU | MixtureOfExperts],
+        feed_forward: Callable[[], FeedForward],
         window_tokens: int | None = None,
         value_embedding: bool = False,
         embedding_skip: tuple[float, float] | None = None,
@@ -189,7 +190,7 @@ class Llama(LanguageModel):
         self._embedding_std = init_std if embedding_init_std is None else embedding_init_std
         self._head_std = init_std if head_init_std is None else head_init_std
         norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights)
-        feed_forward = partial(build_feed_forward, activation, width, feed_forward_width, experts=experts)
+        feed_forwards = layer_feed_forwards(num_layers, activation, width, feed_forward_width, experts=experts)
         windows = layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern)
         starts = skip_starts(num_layers, is_on=embedding_skip, start=embedding_skip_start)
         smear = build_smear(width, is_on=embedding_smear, gate_width=smear_gate_width)
@@ -197,8 +198,8 @@ class Llama(LanguageModel):
             vocab_size, width, num_bigram_buckets=num_bigram_buckets, norm=norm() if embedding_norm else None,
             smear=smear,
         )  # fmt: skip
-        make = partial(LlamaBlock, width, settings, norm=norm, feed_forward=feed_forward)
-        self._build_layers(make, windows=windows, starts=starts, with_values=value_embedding_layers)
+        make = partial(LlamaBlock, width, settings, norm=norm)
+        self._build_layers(make, feed_forwards, windows=windows, starts=starts, with_values=value_embedding_layers)
         self.backout = Backout(BACKOUT_START) if backout else None
         self.final_norm = norm()
         self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
@@ -208,6 +209,7 @@ class Llama(LanguageModel):
     def _build_layers(
         self,
         make: Callable[..., LlamaBlock],
+        feed_forwards: Sequence[Callable[[], FeedForward]],
         *,
         windows: Sequence[int | None],
         starts: Sequence[tuple[float, float] | None],
@@ -216,8 +218,13 @@ class Llama(LanguageModel):
         """Build the blocks, and the tables of value embeddings."""
         self.windows = tuple(dict.fromkeys(windows))
         self.layers = nn.ModuleList(
-            make(window_tokens=window, value_embedding=layer in with_values, embedding_skip=start)
-            for layer, (window, start) in enumerate(zip(windows, starts, strict=True))
+            make(
+                feed_forward=feed_forward,
+                window_tokens=window,
+                value_embedding=layer in with_values,
+                embedding_skip=start,
+            )
+            for layer, (feed_forward, window, start) in enumerate(zip(feed_forwards, windows, starts, strict=True))
         )
         value_width = self._layers[0].self_attention.value_width
         tables = {str(layer): nn.Embedding(self.vocab_size, value_width) for layer in with_values}

@@ -1,6 +1,7 @@
 """Parts of a Llama by its settings; contradictions and settings without an effect are refused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
@@ -37,17 +38,24 @@ def check_pattern(pattern: str) -> None:
         )
 
 
-def build_feed_forward(
-    activation: Activation, width: int, feed_forward_width: int, *, experts: Experts | None
-) -> SwiGLU | SquaredReLU | MixtureOfExperts:
-    """Build a layer's feed-forward, or a mixture of experts, each as wide."""
+FeedForward = SwiGLU | SquaredReLU | MixtureOfExperts
+
+
+def layer_feed_forwards(
+    num_layers: int, activation: Activation, width: int, feed_forward_width: int, *, experts: Experts | None
+) -> list[Callable[[], FeedForward]]:
+    """Return what builds each layer's feed-forward, or its mixture of experts, each as wide."""
+    dense = partial(build_dense, activation, width)
     if experts is None:
-        return build_dense(activation, width, feed_forward_width)
+        return [partial(dense, feed_forward_width)] * num_layers
+    check_layers("experts.dense_layers", experts.dense_layers, num_layers)
     if activation != "swiglu":
         raise ConfigurationError(
             f"model.activation={activation} has no effect with model.experts, which are swiglu. Did you mean swiglu?"
         )
-    return MixtureOfExperts(width, feed_forward_width, experts=experts)
+    mixture = partial(MixtureOfExperts, width, feed_forward_width, experts=experts)
+    dense_width = experts.dense_width or feed_forward_width
+    return [partial(dense, dense_width) if layer in experts.dense_layers else mixture for layer in range(num_layers)]
 
 
 def build_smear(width: int, *, is_on: bool, gate_width: int | None) -> Smear | GatedSmear | None:

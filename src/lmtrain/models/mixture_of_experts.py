@@ -1,7 +1,9 @@
 """Mixture-of-experts feed-forward: a router chooses experts for each token, and grouped products run them.
 
 Top-k routing of Mixtral (arXiv 2401.04088 section 2.1) and OLMoE (2409.02060), the load-balance loss of the Switch
-Transformer (2101.03961 eq. 4 to 6), the router z-loss of ST-MoE (2202.08906 eq. 5).
+Transformer (2101.03961 eq. 4 to 6), the router z-loss of ST-MoE (2202.08906 eq. 5). Sigmoid scores, groups, shared
+experts and the bias that balances the choice are those of DeepSeek (2401.06066, 2408.15664, 2412.19437 section 2.1.2),
+the gate of a shared expert is Qwen 2's.
 
 Rows sorted by expert are multiplied by two operators that are opaque to torch.compile, so groups of any size never
 break a graph. On a GPU with torch's grouped kernel (bf16, Hopper and later) all groups run in one launch and nothing
@@ -9,9 +11,10 @@ waits for the device; elsewhere they run one after the other.
 N tokens, E experts, k chosen, M rows, I inputs, O outputs, B batch, T tokens, D width.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, cast, final
 
 import torch
 from jaxtyping import Float
@@ -20,8 +23,9 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
 from lmtrain.accounting.options.ranges import require_count, require_number
-from lmtrain.models.feed_forward import swiglu
-from lmtrain.models.weight_init import fill_linear, fill_normal
+from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.models.feed_forward import SwiGLU, swiglu
+from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
 
 
 class Routing(NamedTuple):
@@ -32,17 +36,102 @@ class Routing(NamedTuple):
     probabilities: Tensor
 
 
-def route(scores: Tensor, *, num_experts_per_token: int, normalize_weights: bool) -> Routing:
-    """Choose each token's likeliest experts by scores [N, E].
+Scores = Literal["softmax", "sigmoid"]
+SCORES: tuple[Scores, ...] = ("softmax", "sigmoid")
 
-    With `normalize_weights` the weights of the chosen sum to 1, a softmax over the chosen alone (Mixtral); without,
-    they are a softmax's over all experts (OLMoE).
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """The experts of a layer and of a token, their router, and the settings for a balanced choice.
+
+    With `normalize_weights` the weights of a token's experts sum to 1 (Mixtral); without, they are their `scores`
+    among all experts (OLMoE). `weight_scale` multiplies them. A token chooses among the experts of its best
+    `num_groups_per_token` of `num_groups` groups; a group is as good as its best expert, or by sigmoid its best two.
+    `bias_step` adds a bias to the scores for the choice alone, moved by so much after each step towards experts with
+    few tokens; 0 keeps it as it is. The penalties' weights are per token. An expert of `shared_width` takes every
+    token, with `shared_gate` times a sigmoid of it. `dense_layers`, from 0, have one feed-forward of `dense_width`
+    instead of experts.
     """
-    probabilities = scores.float().softmax(dim=-1)
-    weights, experts = probabilities.topk(num_experts_per_token, dim=-1)
-    if normalize_weights:
-        weights = weights / weights.sum(dim=-1, keepdim=True)
-    return Routing(weights, experts, probabilities)
+
+    num_experts: int
+    num_experts_per_token: int
+    normalize_weights: bool = True
+    load_balance_weight: float = 0.0
+    router_z_weight: float = 0.0
+    scores: Scores = "softmax"
+    weight_scale: float = 1.0
+    num_groups: int = 1
+    num_groups_per_token: int = 1
+    bias_step: float | None = None
+    shared_width: int | None = None
+    shared_gate: bool = False
+    dense_layers: Sequence[int] = ()
+    dense_width: int | None = None
+
+    def __post_init__(self) -> None:
+        require_count("model.experts.num_experts", self.num_experts)
+        require_count("model.experts.num_groups", self.num_groups)
+        if self.num_experts % self.num_groups:
+            raise ConfigurationError(
+                f"model.experts.num_groups: must divide model.experts.num_experts={self.num_experts}, got "
+                f"{self.num_groups}. Did you mean {math.gcd(self.num_experts, self.num_groups)}?"
+            )
+        self._require_at_most("num_groups_per_token", self.num_groups)
+        most = self.num_experts // self.num_groups * self.num_groups_per_token
+        self._require_at_most("num_experts_per_token", most)
+        for name in ("load_balance_weight", "router_z_weight"):
+            require_number(f"model.experts.{name}", getattr(self, name), at_least=0, usual="0")
+        if self.bias_step is not None:
+            require_number("model.experts.bias_step", self.bias_step, at_least=0, usual="0.001")
+        require_number("model.experts.weight_scale", self.weight_scale, above=0, usual="1.0")
+        for name, value in (("shared_width", self.shared_width), ("dense_width", self.dense_width)):
+            require_count(f"model.experts.{name}", value)
+        if self.scores not in SCORES:
+            known, near = " or ".join(SCORES), suggest(str(self.scores), SCORES)
+            raise ConfigurationError(f"model.experts.scores: must be {known}, got {self.scores}.{near}")
+        for name, is_there, needs in (
+            ("shared_gate", self.shared_width is not None, "shared_width"),
+            ("dense_layers", self.dense_width is not None, "dense_width"),
+        ):
+            if getattr(self, name) and not is_there:
+                raise ConfigurationError(f"model.experts.{name} needs model.experts.{needs}.")
+
+    def _require_at_most(self, name: str, most: int) -> None:
+        value = getattr(self, name)
+        usual = f"{1 if value < 1 else most}"
+        require_number(f"model.experts.{name}", value, at_least=1, at_most=most, usual=usual)
+
+
+def route(scores: Tensor, experts: Experts, bias: Tensor | None = None) -> Routing:
+    """Choose each token's best experts by scores [N, E], with a `bias` [E] for the choice alone."""
+    by_sigmoid = experts.scores == "sigmoid"
+    probabilities = scores.float().sigmoid() if by_sigmoid else scores.float().softmax(dim=-1)
+    if bias is None and experts.num_groups == 1:
+        weights, chosen = probabilities.topk(experts.num_experts_per_token, dim=-1)
+    else:
+        choice = probabilities.detach() if bias is None else probabilities.detach() + bias
+        if experts.num_groups > 1:
+            choice = _within_best_groups(choice, experts)
+        chosen = choice.topk(experts.num_experts_per_token, dim=-1).indices
+        weights = probabilities.gather(-1, chosen)
+    if experts.normalize_weights:
+        total = weights.sum(dim=-1, keepdim=True)
+        weights = weights / (total + 1e-20 if by_sigmoid else total)
+    if experts.weight_scale != 1.0:
+        weights = weights * experts.weight_scale
+    if by_sigmoid:
+        probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
+    return Routing(weights, chosen, probabilities)
+
+
+def _within_best_groups(choice: Tensor, experts: Experts) -> Tensor:
+    """Take the experts of all other groups out of the choice: [N, E] -> [N, E]."""
+    groups = choice.unflatten(-1, (experts.num_groups, -1))  # [N, G, E / G]
+    num_best = min(2 if experts.scores == "sigmoid" else 1, groups.shape[-1])
+    worth = groups.topk(num_best, dim=-1).values.sum(dim=-1)  # [N, G]
+    best = worth.topk(experts.num_groups_per_token, dim=-1).indices
+    is_out = torch.ones_like(worth, dtype=torch.bool).scatter(-1, best, value=False)
+    return groups.masked_fill(is_out.unsqueeze(-1), -math.inf).flatten(-2)
 
 
 def load_balance_loss(routing: Routing, average: Callable[[Tensor], Tensor] | None = None) -> Tensor:
@@ -150,32 +239,6 @@ def _outer_flops(gradient: tuple[int, int], x: tuple[int, int], *_: Any, **__: A
     return 2 * x[0] * gradient[1] * x[1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Experts:
-    """The number of experts of a layer and of a token, and the settings for a balanced choice.
-
-    `normalize_weights`: as in `route`. The penalties' weights are per token.
-    """
-
-    num_experts: int
-    num_experts_per_token: int
-    normalize_weights: bool = True
-    load_balance_weight: float = 0.0
-    router_z_weight: float = 0.0
-
-    def __post_init__(self) -> None:
-        require_count("model.experts.num_experts", self.num_experts)
-        require_number(
-            "model.experts.num_experts_per_token",
-            self.num_experts_per_token,
-            at_least=1,
-            at_most=self.num_experts,
-            usual=f"{1 if self.num_experts_per_token < 1 else self.num_experts}",
-        )
-        for name in ("load_balance_weight", "router_z_weight"):
-            require_number(f"model.experts.{name}", getattr(self, name), at_least=0, usual="0")
-
-
 @final
 class MixtureOfExperts(nn.Module):
     """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up their outputs.
@@ -184,6 +247,8 @@ class MixtureOfExperts(nn.Module):
     """
 
     average_shares: Callable[[Tensor], Tensor] | None = None
+    choice_bias: Tensor | None
+    num_chosen: Tensor | None
 
     def __init__(self, width: int, feed_forward_width: int, *, experts: Experts) -> None:
         super().__init__()
@@ -191,6 +256,12 @@ class MixtureOfExperts(nn.Module):
         self.router = nn.Linear(width, experts.num_experts, bias=False)
         self.gate_up = nn.Parameter(torch.empty(experts.num_experts, 2 * feed_forward_width, width))
         self.down = nn.Parameter(torch.empty(experts.num_experts, width, feed_forward_width))
+        self.shared = None if experts.shared_width is None else SwiGLU(width, experts.shared_width)
+        self.shared_gate = nn.Linear(width, 1, bias=False) if experts.shared_gate else None
+        has_bias, is_moved = experts.bias_step is not None, bool(experts.bias_step)
+        self.register_buffer("choice_bias", torch.zeros(experts.num_experts) if has_bias else None)
+        counts = torch.zeros(experts.num_experts) if is_moved else None
+        self.register_buffer("num_chosen", counts, persistent=False)  # of each expert since the last step
 
     @property
     def fused_rows(self) -> dict[str, tuple[int, ...]]:
@@ -207,18 +278,35 @@ class MixtureOfExperts(nn.Module):
         """Transform each token: [B, T, D] -> [B, T, D], and the penalty: a scalar, summed over the tokens."""
         flat = x.flatten(0, -2)  # [N, D]
         scores = self.router(flat)  # [N, E]
-        routing = route(
-            scores,
-            num_experts_per_token=self.experts.num_experts_per_token,
-            normalize_weights=self.experts.normalize_weights,
-        )
-        return self._mixed(flat, routing).view_as(x), self._penalty(scores, routing)
+        routing = route(scores, self.experts, self.choice_bias)
+        if self.num_chosen is not None and self.training:
+            self._count(routing.experts)
+        mixed = self._mixed(flat, routing)
+        if self.shared is not None:
+            shared = self.shared(flat)
+            mixed = mixed + (shared if self.shared_gate is None else self.shared_gate(flat).sigmoid() * shared)
+        return mixed.view_as(x), self._penalty(scores, routing)
 
     def initialize_weights(self, generator: torch.Generator, *, std: float, output_std: float) -> None:
         """Fill in place; `output_std` is of the matrices into the residual stream."""
         fill_linear(self.router, std=std, generator=generator)
         fill_normal(self.gate_up, std=std, generator=generator)
         fill_normal(self.down, std=output_std, generator=generator)
+        if self.shared is not None:
+            fill_linear(self.shared.gate_up, std=std, generator=generator)
+            fill_linear(self.shared.down, std=output_std, generator=generator)
+        if self.shared_gate is not None:
+            fill_linear(self.shared_gate, std=std, generator=generator)
+        for buffer in (self.choice_bias, self.num_chosen):
+            if buffer is not None:
+                fill_constant(buffer, 0.0)
+
+    @torch.no_grad()
+    def _count(self, chosen: Tensor) -> None:
+        """Add up the tokens of each expert, experts [N, k]; twice where a block is recomputed, for all alike."""
+        assert self.num_chosen is not None
+        ones = torch.ones_like(chosen, dtype=self.num_chosen.dtype).flatten()
+        self.num_chosen.index_add_(0, chosen.flatten(), ones)
 
     def _mixed(self, flat: Tensor, routing: Routing) -> Tensor:
         """Run every (token, expert) pair, sorted by expert, and add them up by token: [N, D] -> [N, D]."""
@@ -240,6 +328,24 @@ class MixtureOfExperts(nn.Module):
         if self.experts.router_z_weight:
             penalty = penalty + self.experts.router_z_weight * router_z_loss(scores)
         return penalty * scores.shape[0]
+
+
+def balanced_layers(model: nn.Module) -> list[MixtureOfExperts]:
+    """Return the layers whose bias is moved after each step."""
+    experts = [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
+    return [module for module in experts if module.num_chosen is not None]
+
+
+@torch.no_grad()
+def balance(layers: Sequence[MixtureOfExperts], sum_over_ranks: Callable[[Tensor], Tensor]) -> None:
+    """Move each layer's bias towards experts with fewer tokens than the mean, by the counts of all ranks."""
+    if not layers:
+        return
+    of_all = sum_over_ranks(torch.stack([cast("Tensor", layer.num_chosen) for layer in layers]))  # [L, E]
+    for layer, counts in zip(layers, of_all, strict=True):
+        bias, step = cast("Tensor", layer.choice_bias), cast("float", layer.experts.bias_step)
+        bias.add_((counts.mean() - counts).sign(), alpha=step)
+        cast("Tensor", layer.num_chosen).zero_()
 
 
 def _compute_dtype(x: Tensor) -> torch.dtype:

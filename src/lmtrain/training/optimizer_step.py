@@ -7,7 +7,7 @@
     on_before_optimizer_step  callbacks
     prepare                 divide by the step's valid tokens over all ranks, clip, set rates, judge, record
     optimizer.step          the weights move; in fp16 not where a gradient is infinite
-    settle                  take a spike back, free the gradients, meet other workers, average the weights
+    settle                  take a spike back, free the gradients, balance experts, meet other workers, average
     on_train_batch_end      callbacks: log, checkpoint, validate, stop                          once a micro-batch
 
 The loss is a sum over tokens; gradients are divided once a step by the valid tokens of the whole accumulation window
@@ -38,8 +38,9 @@ from torch.optim import Optimizer
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import Loss, LossTotal
+from lmtrain.models.mixture_of_experts import balance, balanced_layers
 from lmtrain.optim.fused import can_fold, fold_into_step
-from lmtrain.parallel.gradients import global_norm, scale_gradients
+from lmtrain.parallel.gradients import global_norm, scale_gradients, sum_over_ranks
 from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.micro_step_graph import Graph, RecordedMicroStep
@@ -79,6 +80,7 @@ class OptimizerStep:
     def __post_init__(self) -> None:
         """Look up the constants of all steps."""
         self._parameters = list(self.model.parameters())  # walking the modules takes a while
+        self._balanced = balanced_layers(self.model)
         self._folds = can_fold(self.optimizer)
         # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
         micro_steps, ranks = self.batch.accumulation_micro_steps, self.batch.num_data_ranks
@@ -147,7 +149,7 @@ class OptimizerStep:
         return is_spike
 
     def settle(self, step: int, *, is_last: bool = False) -> None:
-        """Finish step number `step`, counted from 0: undo, free, synchronize, average; `is_last` of a run.
+        """Finish step number `step`, counted from 0: undo, free, balance, synchronize, average; `is_last` of a run.
 
         Gradients go at once: Lightning frees them after the next forward pass, at whose end memory is fullest.
         """
@@ -156,6 +158,7 @@ class OptimizerStep:
             undo.where(skip)
             self._undo = None
         self._release_gradients()
+        balance(self._balanced, sum_over_ranks)
         if self.outer is not None:
             self.outer.after(step, is_last=is_last)
         if self.weight_average is not None:
