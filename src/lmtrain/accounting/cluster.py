@@ -37,19 +37,10 @@ ASSUMED_MFU: Final = 0.4  # the reach of well-tuned loops at about a billion par
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak FLOP/s of one device, utilization's divisor, and the source of the figure.
-
-    `doubt` says why a measured one may be too low, nothing where it was settled; `source` ends with it.
-    """
+    """The peak FLOP/s of one device, utilization's divisor, and the source of the figure."""
 
     flops: float
     source: str
-    doubt: str = ""
-
-    @property
-    def is_measured(self) -> bool:
-        """Return whether it was measured."""
-        return self.source.startswith(MEASURED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
@@ -40,8 +40,7 @@ class Settled:
 def measure_until_two_agree(measure: Callable[[], MeasuredDevice]) -> Settled:
     """Measure two to five times, and keep the best rates."""
     tries = until_two_agree(measure, _rates)
-    device = reduce(MeasuredDevice.at_best, tries.results)
-    return Settled(device=replace(device, doubt="" if tries.agree else tries.words), tries=tries)
+    return Settled(device=reduce(MeasuredDevice.at_best, tries.results), tries=tries)
 
 
 def _rates(device: MeasuredDevice) -> dict[str, float]:

@@ -52,7 +52,7 @@ def _speed(bench: Bench) -> list[tuple[str, str]]:
         format_quantity(seconds, "seconds")
         for seconds in (bench.first_step_seconds, bench.setup_seconds + bench.first_step_seconds)
     )
-    matmul = f"{(bench.peaks.matmul or 0.0) / 1e12:.3g} TFLOP/s, measured{bench.peaks.busy}"
+    matmul = f"{(bench.peaks.matmul or 0.0) / 1e12:.3g} TFLOP/s, measured"
     return [
         ("step", f"{1e3 * bench.parts.whole:.1f} ms{spread}, {format_count(bench.num_steps, 'step')}"),
         ("tokens per second", f"{bench.tokens_per_second:,.0f}"),

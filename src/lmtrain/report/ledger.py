@@ -96,13 +96,6 @@ class RunLedger(RunRecord):
         return f"{self.shown_status.lower()} at step {self.step:,} of {self.num_steps:,}"
 
     @property
-    def share_of_matmul(self) -> float | None:
-        """Return computing's FLOP/s by PaLM's count over the measured FLOP/s of matrix products; None: unknown."""
-        peak = self.plan.get("peak", {})
-        utilization, measured = self.mfu("palm", "computing"), peak.get("measured_flops")
-        return utilization * peak["flops"] / measured if utilization is not None and measured else None
-
-    @property
     def projected_seconds(self) -> float | None:
         """Return the clock of the whole run at its pace so far; None before the first step."""
         return None if self._seconds_left is None else self.time.wall_seconds + self._seconds_left
@@ -206,8 +199,6 @@ class RunLedger(RunRecord):
             "tokens_per_second": self.speeds,
             "mfu": {over: {formula: self.mfu(formula, over) for formula in FORMULAS} for over in OVER},
             "peak": {"flops": peak.get("flops"), "source": peak.get("source"), "num_devices": self.mean_devices},
-            "share_of_measured_matmul": self.share_of_matmul,
-            "doubts": {"peak": peak.get("doubt", ""), "measured_matmul": peak.get("measured_doubt", "")},
             "cost": {"usd": self.usd, "projected_usd": self.usd_of(self.projected_device_seconds)},
             "energy": {"kwh": self.kwh, "projected_kwh": self.kwh_of(self.projected_device_seconds)},
             "plan_and_fact": None

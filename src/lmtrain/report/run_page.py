@@ -66,7 +66,7 @@ def _header(run: RunLedger) -> Markup:
     if run.tokens_per_second is not None:
         shown.append((speed_name(run.loss_share), format_quantity(round(run.tokens_per_second))))
     if (mfu := run.mfu("palm", "steps")) is not None:
-        shown.append((f"MFU ({run.mfu_by})", f"{mfu:.1%}"))
+        shown.append(("MFU (PaLM)", f"{mfu:.1%}"))
     if run.has_accounts:
         shown.append(("goodput", f"{run.time.goodput:.1%}"))
         shown.append(("on the clock", format_quantity(run.time.wall_seconds, "seconds")))

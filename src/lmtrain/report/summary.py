@@ -72,7 +72,7 @@ def _took(run: RunRecord) -> Text:
             f"{speed} ({share}timed over {format_quantity(run.speed.seconds, 'seconds')} after the first step)"
         )
     if (mfu := run.mfu("palm", "steps")) is not None:
-        parts.append(f"MFU {mfu:.1%} ({run.mfu_by})")
+        parts.append(f"MFU {mfu:.1%} (PaLM)")
     if run.usd is not None:
         parts.append(format_quantity(run.usd, "usd"))
     if skipped := int(newest(run.points, "train/skipped_steps") or 0):

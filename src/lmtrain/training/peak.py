@@ -1,7 +1,6 @@
 """The FLOP/s at a utilization of 1: a table's figure for a known GPU, a measured matrix product for a CPU."""
 
 import time
-from dataclasses import replace
 
 import torch
 
@@ -45,14 +44,10 @@ def device_peak(
     threads = torch.get_num_threads()
     device = measured.find("cpu", name=cpu_name(), threads=threads)
     known = device and device.peak(matmul)
-    if (device and known and not device.doubt and is_current(device, matmul)) or matmul not in CPU_DTYPES:
-        return known
-    found = settled_matmul(matmul)
-    if known and known.flops > found.flops:
+    if (device and known and is_current(device, matmul)) or matmul not in CPU_DTYPES:
         return known
     on = format_count(threads, "thread")
-    what = f"{MEASURED} here: {matmul} product of two {SIDE} x {SIDE} matrices on {on}"
-    return replace(found, source=f"{what}{found.source}")
+    return Peak(settled_matmul(matmul), f"{MEASURED} here: {matmul} product of two {SIDE} x {SIDE} matrices on {on}")
 
 
 def is_current(device: MeasuredDevice, matmul: MatmulDtype) -> bool:
@@ -67,11 +62,10 @@ def device_watts(cluster: Cluster, *, accelerator: str) -> float | None:
     return None if device is None else device.power_watts
 
 
-def settled_matmul(matmul: MatmulDtype) -> Peak:
-    """Return the best rate of products on the CPU, measured until two agree; the source is empty where they do."""
+def settled_matmul(matmul: MatmulDtype) -> float:
+    """Return the best rate of products on the CPU, measured until two agree."""
     tries = until_two_agree(lambda: measure_matmul(CPU_DTYPES[matmul]), lambda rate: {matmul: rate})
-    doubt = "" if tries.agree else tries.words
-    return Peak(max(tries.results), f"; {doubt}" if doubt else "", doubt)
+    return max(tries.results)
 
 
 def measure_matmul(dtype: torch.dtype) -> float:

@@ -43,14 +43,12 @@ class StepParts:
 class Peaks:
     """FLOP/s of a device; None: unknown.
 
-    `flops` divides MFU, and has a `source`; `matmul` is the rate of square matrix products on this machine, `busy` a
-    note where other work disturbed its measurement.
+    `flops` divides MFU, and has a `source`; `matmul` is the rate of square matrix products on this machine.
     """
 
     flops: float | None
     source: str
     matmul: float | None
-    busy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

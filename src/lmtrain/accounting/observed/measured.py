@@ -53,8 +53,8 @@ Kind = Literal["cpu", "gpu"]
 class MeasuredDevice:
     """One device, a CPU with a number of threads: FLOP/s of products by dtype, and bytes per second of a copy.
 
-    `default_threads` is torch's own choice, kept for plans without torch. `doubt` says why the rates may be too low,
-    nothing where two measurements agreed. `matmul_precision` is torch's word for the fp32 products of a CPU.
+    `default_threads` is torch's own choice, kept for plans without torch. `matmul_precision` is torch's word for the
+    fp32 products of a CPU.
     """
 
     kind: Kind
@@ -63,7 +63,6 @@ class MeasuredDevice:
     default_threads: int | None = None
     matmul_flops: Mapping[str, float] = field(default_factory=dict[str, float])
     copy_bytes_per_second: float | None = None
-    doubt: str = ""
     matmul_precision: str = "highest"
 
     def at_best(self, other: "MeasuredDevice") -> "MeasuredDevice":
@@ -76,9 +75,7 @@ class MeasuredDevice:
         """Return the measured peak of products in `dtype`, or None without a measurement."""
         flops = self.matmul_flops.get(dtype)
         threads = "" if self.threads is None else f" on {format_count(self.threads, 'thread')}"
-        doubt = f"; {self.doubt}" if self.doubt else ""
-        source = f"{MEASURED} by lmtrain doctor: {self.name} {dtype}{threads}{doubt}"
-        return Peak(flops, source, self.doubt) if flops else None
+        return Peak(flops, f"{MEASURED} by lmtrain doctor: {self.name} {dtype}{threads}") if flops else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +110,8 @@ class Measurements:
         return found[-1] if found else None
 
     def with_device(self, device: MeasuredDevice) -> "Measurements":
-        """Return these with a device, in place of an older measurement of it; one in doubt takes no rate away."""
+        """Return these with a device, in place of an older measurement of it."""
         others = [old for old in self.devices if _identity(old) != _identity(device)]
-        for old in self.devices:
-            if device.doubt and _identity(old) == _identity(device):
-                device = replace(device.at_best(old), doubt=device.doubt if old.doubt else "")
         return replace(self, devices=(*others, device))
 
     def with_calibration(self, key: str, calibration: Calibration) -> "Measurements":

@@ -30,8 +30,7 @@ class Plan:
 
     `seen_tokens` are the mean tokens in a token's attention where documents are separate; None is
     the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
-    `measured_flops` is the device's measured rate of products, its roofline. A doubt says
-    why a measured figure may be too low. `device_bytes` is one device's memory.
+    `device_bytes` is one device's memory.
     `epoch_tokens` are those of all training rows once, padding included.
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     `awaits_data` are the words for figures of data not known yet, and what is assumed until then.
@@ -52,9 +51,6 @@ class Plan:
     seen_tokens: int | None = None
     peak_flops: float | None = None
     peak_source: str = "unknown"
-    peak_doubt: str = ""
-    measured_flops: float | None = None
-    measured_doubt: str = ""
     usd_per_gpu_hour: float | None = None
     usd_per_kwh: float | None = None
     device_watts: float | None = None
@@ -138,15 +134,6 @@ class Plan:
             return None
         return kwh(self.seconds, num_devices=self.batch.num_ranks, device_watts=self.device_watts)
 
-    def _peak(self) -> dict[str, float | str | None]:
-        return {
-            "flops": self.peak_flops,
-            "source": self.peak_source,
-            "doubt": self.peak_doubt,
-            "measured_flops": self.measured_flops,
-            "measured_doubt": self.measured_doubt,
-        }
-
     def to_json(self) -> dict[str, Any]:
         """Return nested plain numbers under stable keys for scripts."""
         report: dict[str, Any] = {
@@ -162,7 +149,7 @@ class Plan:
             "data": {name: getattr(self, name) for name in ("train_tokens", "epoch_tokens", "seen_tokens")},
             **({"sources": {"epochs": dict(self.source_epochs)}} if self.source_epochs else {}),
             "flops_per_token": asdict(self.flops_per_token),
-            "peak": self._peak(),
+            "peak": {"flops": self.peak_flops, "source": self.peak_source},
             "cost": {"usd": self.usd, "usd_per_gpu_hour": self.usd_per_gpu_hour},
             "compiled": self.is_compiled,
         }

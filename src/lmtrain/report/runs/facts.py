@@ -154,11 +154,6 @@ class RunRecord:
         return flops * speed / (peak * self.mean_devices) if speed and peak and flops else None
 
     @property
-    def mfu_by(self) -> str:
-        """Name the formula of MFU, and a doubt about its peak."""
-        return "PaLM, peak measured on a busy machine" if self.plan.get("peak", {}).get("doubt") else "PaLM"
-
-    @property
     def device_seconds(self) -> float:
         """Return the time of all devices together."""
         return spent(self.attempts, num_devices=self.num_devices).device_seconds

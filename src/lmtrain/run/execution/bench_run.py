@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.observed.bench import Bench, Peaks
 from lmtrain.doctor.measure import measure_gpu, measure_until_two_agree
@@ -73,11 +72,7 @@ def _bench(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Ben
     assert timer.parts is not None
     assert timer.syncs_per_step is not None
     plan = run.context.plan
-    busy = f"; {plan.measured_doubt}" if plan.measured_doubt else ""
-    rate = Peak(plan.measured_flops, busy) if plan.measured_flops else None
-    if rate is None:
-        matmul = planned_setting(job.config).bytes_of.matmul
-        rate = matmul_rate(matmul, uses_gpu=run.module.device.type == "cuda")
+    matmul = planned_setting(job.config).bytes_of.matmul
     return Bench(
         parts=timer.parts,
         step_seconds=timer.step_seconds,
@@ -87,8 +82,7 @@ def _bench(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Ben
         peaks=Peaks(
             flops=plan.peak_flops,
             source=plan.peak_source,
-            matmul=rate.flops if rate else None,
-            busy=rate.source if rate else "",
+            matmul=matmul_rate(matmul, uses_gpu=run.module.device.type == "cuda"),
         ),
         peak_bytes=timer.peak_bytes,
         setup_seconds=setup_seconds,
@@ -97,10 +91,8 @@ def _bench(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Ben
     )
 
 
-def matmul_rate(matmul: MatmulDtype, *, uses_gpu: bool) -> Peak | None:
-    """Return the measured FLOP/s of square matrix products in a format, with a note on other work; None: unknown."""
+def matmul_rate(matmul: MatmulDtype, *, uses_gpu: bool) -> float | None:
+    """Return the measured FLOP/s of square matrix products in a format; None: unknown."""
     if not uses_gpu:
         return settled_matmul(matmul) if matmul in CPU_DTYPES else None
-    settled = measure_until_two_agree(partial(measure_gpu, copy_bytes=2**20))
-    flops = settled.device.matmul_flops.get(matmul)
-    return Peak(flops, "" if settled.tries.agree else f"; {settled.tries.words}") if flops else None
+    return measure_until_two_agree(partial(measure_gpu, copy_bytes=2**20)).device.matmul_flops.get(matmul)

@@ -34,7 +34,7 @@ from lmtrain.run.builders.model import adapting, build_strategy, planned_model
 from lmtrain.run.builders.objective import attention_for, before_training, objective_of
 from lmtrain.run.builders.optimization import build_optimizer, schedules_of
 from lmtrain.run.builders.own_module import fitting_callbacks, own_module
-from lmtrain.run.planning.calibration import measured_peak, measurements_of
+from lmtrain.run.planning.calibration import measurements_of
 from lmtrain.run.planning.machine_limits import batch_of, recompute_here
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, validated_split
 from lmtrain.run.planning.setting import planned_setting
@@ -304,7 +304,6 @@ def plan_of_run(
         peak=peak,
         peak_source="unknown device: set cluster.peak_flops",
         device_watts=device_watts(cluster, accelerator=trainer.accelerator),
-        measured=peak if peak and peak.is_measured else measured_peak(config, precision.matmul),
         is_compiled=is_compiled(config),
         trusts_assumed_speed=False,  # before the first step
         done=done,

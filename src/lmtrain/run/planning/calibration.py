@@ -92,12 +92,6 @@ def peak_here(config: RunConfig, cluster: Cluster, matmul: MatmulDtype) -> Peak 
     return cluster.peak(known, detected_device=device.name) or device.peak(known)
 
 
-def measured_peak(config: RunConfig, matmul: MatmulDtype) -> Peak | None:
-    """Return the doctor's measured rate of products on this machine's device, None without a measurement."""
-    device = _device_here(config)
-    return device.peak(matmul) if device else None
-
-
 def _device_here(config: RunConfig) -> MeasuredDevice | None:
     measured = measurements_of(config)
     if kind_here(config, measured) == "gpu":

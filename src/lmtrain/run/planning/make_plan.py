@@ -61,7 +61,6 @@ class PlanFacts:
     peak: Peak | None
     peak_source: str
     device_watts: float | None
-    measured: Peak | None = None
     is_compiled: bool
     trusts_assumed_speed: bool
     done: RunSoFar = NOT_BEGUN
@@ -104,7 +103,6 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         seen_tokens=seen if documents else None,
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
-        peak_doubt=facts.peak.doubt if facts.peak else "",
         speed=speed,
         step=step,
         communication=sent,
@@ -120,8 +118,6 @@ def _with_more(
     """Add the parts that a plan may be without: optimizer state in host memory, scaling, evaluation."""
     plan = replace(
         plan,
-        measured_flops=facts.measured.flops if facts.measured else None,
-        measured_doubt=facts.measured.doubt if facts.measured else "",
         usd_per_gpu_hour=config.cluster.usd_per_gpu_hour,
         usd_per_kwh=config.cluster.usd_per_kwh,
         device_watts=facts.device_watts,
