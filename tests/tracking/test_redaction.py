@@ -128,6 +128,7 @@ SECRETS = {
     "Discord's webhook": f"https://discord.com/api/webhooks/123456789/{LETTERS}{LETTERS}",
     "Stripe": f"sk_live_{LETTERS}",
     "Telegram": f"123456789:AA{LETTERS}{LETTERS}"[:46],
+    "Telegram in an address": f"https://api.telegram.org/bot123456789:AA{LETTERS}{LETTERS}"[:74] + "/send",
     "SendGrid": f"SG.{LETTERS}.{LETTERS}{LETTERS}",
     "PyPI": f"pypi-AgEIcHlwaS5vcmc{LETTERS}",
     "wandb's new form": f"wandb_v1_{LETTERS}",

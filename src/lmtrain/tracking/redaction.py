@@ -27,7 +27,7 @@ TOKENS: Final = (
     r"\bhooks\.slack\.com/(?:services|workflows|triggers)/[\w/+-]{20,}",
     r"\bdiscord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}",  # Discord
     r"\b[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}",
-    r"(?<![\w:])\d{8,10}:AA[\w-]{30,}",  # Telegram
+    r"(?:(?<![\w:])|(?<=/bot))\d{8,10}:AA[\w-]{30,}",  # Telegram
     r"\bSG\.[\w-]{16,}\.[\w-]{16,}",  # SendGrid
     r"\bpypi-[\w-]{16,}",  # PyPI
     r"\bwandb_v1_[\w-]{16,}",  # Weights & Biases
