@@ -15,12 +15,12 @@ from data_pipelines.sources.base import Source
 from data_pipelines.stages.encode import WholeConversations
 from data_pipelines.stages.split import held_out_of
 from data_pipelines.stages.stage import Engine, Stage
-from data_pipelines.stages.train_tokenizer import TokenizerSpec
+from data_pipelines.stages.train_tokenizer import FixedSpec, TokenizerSpec
 from lmtrain.data.dataset_folder import build_folder
 from lmtrain.data.manifest import DTYPES, DatasetFolder, narrowest_dtype, num_ids
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.tokenizers.chat import style_names, styles_of
+from lmtrain.tokenizers.chat import style_names, styles_of, writes_conversations
 
 
 def prepare(
@@ -102,6 +102,8 @@ def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConve
     if not source.has_conversations:
         return WholeConversations()
     styles = styles_of(tokenizer.special_tokens)
+    if not styles and isinstance(tokenizer, FixedSpec) and writes_conversations(tokenizer.tokenizer):
+        return WholeConversations(tokenizer=tokenizer.tokenizer)
     if not styles:
         fix = (
             "set tokenizer.chat=true (also for the base of init_from), or use a chat model's tokenizer"
@@ -109,7 +111,7 @@ def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConve
             else "use a chat model's tokenizer, or train a base with tokenizer.chat=true"
         )
         rule = f"{source.name} gives conversations, and the tokenizer lacks the special tokens of a style"
-        raise ConfigurationError(f"{rule} ({style_names()}); {fix}.")
+        raise ConfigurationError(f"{rule} ({style_names()}) and a chat template; {fix}.")
     return WholeConversations(style=styles[0].name)
 
 

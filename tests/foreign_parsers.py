@@ -23,7 +23,7 @@ from lmtrain.data.shards import open_dataset
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.evaluation.answers import read_questions
 from lmtrain.evaluation.core import read_bundle
-from lmtrain.inference.loaded_model import ids_added, ids_of_ends, read_template
+from lmtrain.inference.loaded_model import ids_added, ids_of_ends
 from lmtrain.interop.hf_import import open_hugging_face
 from lmtrain.interop.peft_adapters import open_peft
 from lmtrain.interop.safetensors_files import WeightFiles
@@ -35,6 +35,7 @@ from lmtrain.storage.plain_values import load_plain
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.conversation import read_call, read_conversation
 from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tokenizers.templates import read_template
 from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.sweep_file import read_sweep
 from lmtrain.training.checkpointing.checkpoints import read_facts

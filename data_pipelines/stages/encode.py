@@ -3,7 +3,7 @@
 import zipfile
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -17,37 +17,40 @@ from data_pipelines.stages.stage import Item, Stage
 from lmtrain.data.manifest import DTYPES
 from lmtrain.data.row_shapes import REJECTED
 from lmtrain.storage.durable import open_durably
-from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat import STYLES, render_batch, render_prompt
-from lmtrain.tokenizers.conversation import ConversationError, Turn, read_conversation
+from lmtrain.tokenizers.base import Tokenizer, sha256_of
+from lmtrain.tokenizers.chat import STYLES, render, render_batch, render_prompt
+from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 
 @final
 class WholeConversations(Stage):
     """Turns documents without a valid conversation into `Skipped`, by the broken rule; a pair holds two of them."""
 
-    def __init__(self, *, style: str | None = None) -> None:
-        """Ask for the rules of every style, and for those of `style` besides."""
-        self._style = style
+    def __init__(self, *, style: str | None = None, tokenizer: Tokenizer | None = None) -> None:
+        """Ask for the rules of every style, and for those of `style`, or of a tokenizer's chat template, besides."""
+        self._style, self._tokenizer = style, tokenizer
 
     def look_at(self, document: Document) -> Item:
         """Return the document, or its messages' broken rule."""
         if document.messages is None:
             return document
         try:
-            self._require_written(read_conversation(document.messages))
-            for other in both_of(document)[1:]:
-                self._require_written(read_conversation(other.messages))
+            for each in both_of(document):
+                self._require_written(each.messages)
         except ConversationError as problem:
             return Skipped(document.id, f"messages: {problem.rule}")
         return document
 
     def fingerprint_parts(self) -> Mapping[str, Any]:
-        """Return its name; the style follows from the tokenizer."""
-        return {"stage": "whole_conversations"}
+        """Return its name, and the chat template; a style follows from the tokenizer."""
+        template = self._tokenizer and self._tokenizer.template
+        return {"stage": "whole_conversations"} | ({"template": sha256_of(asdict(template))} if template else {})
 
-    def _require_written(self, turns: Sequence[Turn]) -> None:
-        """Write a conversation and discard it: a style asks for its own rules as it writes."""
+    def _require_written(self, messages: Any) -> None:
+        """Write a conversation and discard it: a style or a template asks for its own rules as it writes."""
+        turns = read_conversation(messages)
+        if self._tokenizer is not None:
+            render(self._tokenizer, messages)
         for style in STYLES:
             if style.name == self._style:
                 deque(style.write(turns), maxlen=0)

@@ -7,11 +7,12 @@ import torch
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.inference.cache import cached_sdpa
 from lmtrain.inference.chat import ChatSession, answer_all, chat_format, plain_line, template_format
-from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
+from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.interop.tokenizer_files import TEMPLATES
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
+from lmtrain.tokenizers.base import ChatTemplate
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import LLAMA, build, noisy
 

@@ -1,7 +1,9 @@
 import json
 
-from lmtrain.inference.loaded_model import ChatTemplate, ids_of_ends, read_template
+from lmtrain.inference.loaded_model import ids_of_ends
+from lmtrain.tokenizers.base import ChatTemplate
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tokenizers.templates import read_template
 
 
 def text_of(folder):

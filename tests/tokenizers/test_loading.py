@@ -81,7 +81,7 @@ def online(monkeypatch, tmp_path):
 
 def test_a_name_on_the_hub_is_downloaded_with_what_tells_its_end_of_text(online):
     folder = find_tokenizer("someone/model")
-    assert online == ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"]
+    assert online == ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
     assert load_tokenizer(folder).vocab_size == 361
 
 

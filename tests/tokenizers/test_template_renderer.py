@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmtrain.interop.template_renderer import MAX_CHARACTERS, TemplateProblem, TemplateRenderer, answer
+from lmtrain.tokenizers.template_renderer import MAX_CHARACTERS, TemplateProblem, TemplateRenderer, answer
 
 TOOL = {"name": "dé<f>", "parameters": {"b": [1, 2.5], "a": None}}
 MESSAGES = [{"role": "user", "content": "Hi & <bye>"}, {"role": "assistant", "content": " Hello\n"}]

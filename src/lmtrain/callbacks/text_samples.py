@@ -13,12 +13,12 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import ids_of_ends
 from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat import chat_style, render_prompt
+from lmtrain.tokenizers.chat import render_prompt, writes_conversations
 from lmtrain.tracking.atomic_files import LineFile, storage_problem
 from lmtrain.tracking.redaction import redact
 from lmtrain.training.context import PlainModel, RunCallback, RunContext
@@ -130,10 +130,7 @@ class TextSamples(RunCallback):
 
 
 def _learns_conversations(context: RunContext) -> bool:
-    try:
-        return context.dataset.split("train").has_loss_mask and bool(chat_style(context.tokenizer).special_tokens)
-    except DataError:  # the tokenizer has no tokens of conversations
-        return False
+    return context.dataset.split("train").has_loss_mask and writes_conversations(context.tokenizer)
 
 
 def chat_opening(tokenizer: Tokenizer, text: str) -> list[int]:

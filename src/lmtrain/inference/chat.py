@@ -5,21 +5,20 @@ turn on a line. A model never trained on conversations gets plain words, even wi
 """
 
 import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, final
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Generation, Request
-from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
+from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
-from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
-from lmtrain.tokenizers.base import CHAT_TOKENS, Tokenizer
+from lmtrain.tokenizers.base import CHAT_TOKENS, ChatTemplate, Tokenizer
 from lmtrain.tokenizers.chat import CallWords, render_prompt, styles_of
 from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, Turn, read_conversation
+from lmtrain.tokenizers.templates import TemplateWriter
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]  # descriptions, as of OpenAI's API
@@ -100,7 +99,8 @@ def chat_format(loaded: LoadedModel) -> ChatFormat:
     if loaded.template is not None and not set(CHAT_TOKENS) <= set(tokenizer.special_tokens):
         return template_format(tokenizer, loaded.template, calls)
     if not styles:
-        return plain_format(tokenizer)
+        template = tokenizer.template
+        return template_format(tokenizer, template, was_trained_here=True) if template else plain_format(tokenizer)
     name = styles[0].name
 
     def write(messages: Messages, tools: Tools) -> list[int]:
@@ -147,55 +147,19 @@ def _plain(turn: Turn) -> str:
     return f"{text}\n\n" if turn.role == SYSTEM else f"{NAMES[turn.role]}: {text}\n"
 
 
-def template_format(tokenizer: Tokenizer, template: ChatTemplate, calls: CallWords | None = None) -> ChatFormat:
-    """Return a template of transformers, run in another process; only its own text becomes special tokens."""
-    renderer, names = TemplateRenderer(), {"bos_token": template.begin, "eos_token": template.end}
+def template_format(
+    tokenizer: Tokenizer, template: ChatTemplate, calls: CallWords | None = None, *, was_trained_here: bool = False
+) -> ChatFormat:
+    """Return a template of transformers; `was_trained_here` puts an end-of-text id in front, as training did."""
+    writer = TemplateWriter(tokenizer, template)
 
     def write(messages: Messages, tools: Tools) -> list[int]:
-        turns = [_as_message(turn) for turn in read_conversation(messages, for_answer=True)]
-        mark = secrets.token_hex(8)  # nobody who writes a message can guess it
-        texts = {"messages": turns, "tools": [*tools] or None}
-        variables = {**_broken(texts, tokenizer, mark), "add_generation_prompt": True, **names}
-        try:
-            return _encoded(tokenizer, renderer.render(template.text, variables), mark)
-        except TemplateProblem as problem:
-            raise DataError(
-                f"messages: the model's chat template refuses them ({problem}); leave out system or tool messages."
-            ) from problem
+        turns = read_conversation(messages, for_answer=True)
+        if was_trained_here:
+            return [tokenizer.end_of_text_id, *writer.prompt(turns, tools=tools)]
+        return writer.ids(turns, tools=tools, for_answer=True)
 
     return ChatFormat("template", write, tokenizer.encode, calls)
-
-
-def _as_message(turn: Turn) -> dict[str, Any]:
-    calls = [{"type": "function", "function": {"name": c.name, "arguments": dict(c.arguments)}} for c in turn.calls]
-    return {"role": turn.role, "content": turn.text} | ({"tool_calls": calls} if calls else {})
-
-
-def _broken(value: Any, tokenizer: Tokenizer, mark: str) -> Any:
-    """Return a value with every special token in its texts broken by a mark."""
-    if isinstance(value, Mapping):
-        return {key: _broken(each, tokenizer, mark) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_broken(each, tokenizer, mark) for each in value]
-    if isinstance(value, str):
-        for name in tokenizer.special_tokens:
-            value = value.replace(name, f"{name[:1]}{mark}{name[1:]}") if name in value else value
-    return value
-
-
-def _encoded(tokenizer: Tokenizer, text: str, mark: str) -> list[int]:
-    """Return the ids of a text; its special tokens are those unbroken by a mark."""
-    specials, ids, start = tokenizer.special_tokens, list[int](), 0
-
-    def plain_ids(text: str) -> list[int]:
-        return tokenizer.encode(text.replace(mark, "")) if text else []
-
-    while found := min(
-        ((at, -len(name), name) for name in specials if (at := text.find(name, start)) >= 0), default=None
-    ):
-        ids += [*plain_ids(text[start : found[0]]), specials[found[2]]]
-        start = found[0] - found[1]
-    return ids + plain_ids(text[start:])
 
 
 def answer_all(loaded: LoadedModel, conversations: Sequence[Messages], *, num_new_tokens: int) -> list[Generation]:

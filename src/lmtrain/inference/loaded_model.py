@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
 from tokenizers import Tokenizer as FastTokenizer
 from torch import nn
@@ -12,23 +12,12 @@ from lmtrain.errors import DataError
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.grammar import Grammars
 from lmtrain.interop.folders import CONFIG
-from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG, end_ids
+from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, end_ids
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import one_line, told_as_damage
-from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer, is_unicode, reject_panics
-
-MAX_TEMPLATE_BYTES: Final = 1 << 20
-
-
-@final
-@dataclass(frozen=True)
-class ChatTemplate:
-    """A chat template of transformers, and its tokens at the beginning and the end where it has them."""
-
-    text: str
-    begin: str = ""
-    end: str = ""
+from lmtrain.storage.damage import one_line
+from lmtrain.tokenizers.base import TOKENIZER_FILE, ChatTemplate, Tokenizer, is_unicode, reject_panics
+from lmtrain.tokenizers.templates import TOKENIZER_CONFIG, token_named
 
 
 @final
@@ -100,28 +89,9 @@ def lay_out_for_one_token(model: nn.Module) -> None:
             module.weight.data = module.weight.data.t().contiguous().t()
 
 
-def read_template(folder: Path) -> ChatTemplate | None:
-    """Return the chat template in a folder of transformers: its file, else the entry of the tokenizer's configuration.
-
-    Raises:
-        DataError: A file of the folder is damaged.
-    """
-    config = _json(folder / TOKENIZER_CONFIG)
-    found = config.get("chat_template")
-    if isinstance(found, list):  # several by name
-        named = (each for each in found if isinstance(each, dict) and each.get("name") == "default")
-        found = next(named, {}).get("template")
-    if (file := folder / "chat_template.jinja").is_file():
-        with told_as_damage(file, fix="copy it again"):
-            found = foreign_json.read_bytes(file, max_bytes=MAX_TEMPLATE_BYTES).decode()
-    if not isinstance(found, str):
-        return None
-    return ChatTemplate(found, _token(config.get("bos_token")), _token(config.get("eos_token")))
-
-
 def id_of_begin(tokenizer: Tokenizer, folder: Path) -> int | None:
     """Return the id at the beginning of a text by a folder's configuration, None without one."""
-    return tokenizer.special_tokens.get(_token(_json(folder / TOKENIZER_CONFIG).get("bos_token")))
+    return tokenizer.special_tokens.get(token_named(_json(folder / TOKENIZER_CONFIG).get("bos_token")))
 
 
 def ids_added(folder: Path) -> tuple[int, ...]:
@@ -148,11 +118,6 @@ def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[i
     more: Any = next((ids for ids in found if ids is not None), None)
     ids: list[Any] = more if isinstance(more, list) else [more]
     return frozenset([*end_ids(tokenizer), *(id_ for id_ in ids if isinstance(id_, int))])
-
-
-def _token(named: Any) -> str:
-    content = named.get("content") if isinstance(named, dict) else named
-    return content if isinstance(content, str) else ""
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import told_as_damage
 from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
-from lmtrain.tokenizers.chat import styles_of, turn_ends
+from lmtrain.tokenizers.chat import own_template, styles_of, turn_ends
 from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tokenizers.templates import TEMPLATE_FILE, TOKENIZER_CONFIG
 
-TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"
+GENERATION_CONFIG = "generation_config.json"
 # Files of transformers' folders besides config and weights.
 COMPANIONS = (
     *(TOKENIZER_FILE, TOKENIZER_CONFIG, GENERATION_CONFIG, "special_tokens_map.json", "added_tokens.json"),
-    *("chat_template.jinja", "chat_template.json", "vocab.json", "merges.txt"),
+    *(TEMPLATE_FILE, "chat_template.json", "vocab.json", "merges.txt"),
 )
 
 
@@ -51,7 +52,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context_tokens: i
     _write(folder / TOKENIZER_CONFIG, config)
     _write(folder / "special_tokens_map.json", dict.fromkeys(("bos_token", "eos_token", "pad_token"), end))
     if template := chat_template(tokenizer):
-        (folder / "chat_template.jinja").write_text(template)
+        (folder / TEMPLATE_FILE).write_text(template)
     ids: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.end_of_text_id)
     ids["eos_token_id"] = eos_token_id(tokenizer)
     _write(folder / GENERATION_CONFIG, {**ids, "do_sample": False})
@@ -75,13 +76,14 @@ def add_ends(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def write_own_template(tokenizer: Tokenizer, folder: Path) -> None:
-    """Replace a folder's chat template by that of the style in which a model was trained here."""
+    """Replace a folder's chat template by the one in which a model was trained here."""
     template = chat_template(tokenizer)
     if template is None:
         return
     end = next(token for token, id_ in tokenizer.special_tokens.items() if id_ == tokenizer.end_of_text_id)
     (folder / "chat_template.json").unlink(missing_ok=True)
-    (folder / "chat_template.jinja").write_text(template.replace("bos_token", f"'{end}'"))
+    text = template if own_template(tokenizer) else template.replace("bos_token", f"'{end}'")
+    (folder / TEMPLATE_FILE).write_text(text)
     if (path := folder / TOKENIZER_CONFIG).is_file():
         _write(path, {name: value for name, value in foreign_json.read(path).items() if name != "chat_template"})
 
@@ -152,14 +154,16 @@ TEMPLATES = {
 
 
 def chat_template(tokenizer: Tokenizer) -> str | None:
-    """Return the template of a tokenizer's chat style, or None where it has not the tokens of one."""
+    """Return the template of a tokenizer's chat style, or its own; None where it has neither."""
+    if (writer := own_template(tokenizer)) is not None:
+        return writer.exported()
     styles = styles_of(tokenizer.special_tokens)
     return TEMPLATES[styles[0].name] if styles else None
 
 
 def end_ids(tokenizer: Tokenizer) -> list[int]:
     """Return the ids at the end of generation: the end of a text, and of an assistant's turn in each chat style."""
-    return [*dict.fromkeys([tokenizer.end_of_text_id, *turn_ends(tokenizer.special_tokens)])]
+    return [*dict.fromkeys([tokenizer.end_of_text_id, *turn_ends(tokenizer)])]
 
 
 def eos_token_id(tokenizer: Tokenizer) -> int | list[int]:

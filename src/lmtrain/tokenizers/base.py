@@ -5,8 +5,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +45,30 @@ BYTE_OF_CHARACTER = {character: byte for byte, character in enumerate(CHARACTER_
 FlatIds = tuple[NDArray[np.uint32], NDArray[np.int64]]  # the ids of many texts back to back, and where each text's end
 
 
+@final
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A chat template of transformers, and its tokens at the beginning and the end where it has them."""
+
+    text: str
+    begin: str = ""
+    end: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse parts that are not text: they may come from any file."""
+        if not all(isinstance(part, str) for part in vars(self).values()):
+            raise TypeError("a chat template that is not text")
+
+
 class Tokenizer(ABC):
     """Text to ids and back. Special tokens have ids, but no typed text ever becomes one.
 
     `vocab_size` counts the entries, special tokens included; every id is below it. `end_of_text_id` ends a document,
     `special_tokens` are ids by name, `fingerprint` is the sha256 of everything that decides the ids, in hexadecimal.
+    `template` writes conversations where no style's special tokens are there to do so; None: nothing does.
     """
+
+    template: ChatTemplate | None = None
 
     vocab_size: int
     end_of_text_id: int

@@ -7,6 +7,7 @@ groups of at most two digits: in a small vocabulary entries for three digits are
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -97,7 +98,8 @@ class BytePairTokenizer(Tokenizer):
     def save(self, folder: Path) -> None:
         """Write both files."""
         folder.mkdir(parents=True, exist_ok=True)
-        meta = {"kind": "bpe", "vocab_size": self.vocab_size, "end_of_text": self._end_of_text}
+        meta: dict[str, Any] = {"kind": "bpe", "vocab_size": self.vocab_size, "end_of_text": self._end_of_text}
+        meta |= {"chat_template": asdict(self.template)} if self.template else {}
         write_durably(folder / META_FILE, (json.dumps(meta, indent=1) + "\n").encode())
         write_durably(folder / TOKENIZER_FILE, (f"{json.dumps(self._lossless.content, ensure_ascii=False)}\n").encode())
 

@@ -7,6 +7,8 @@ the assistant's tokens, the end of its turn included, carry loss.
 - chatml: OpenAI's, as Qwen writes it (https://huggingface.co/Qwen/Qwen2.5-7B-Instruct, chat_template).
 - llama3: Meta's (https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3).
 - inst: Mistral's with `[INST]` as a special token (https://huggingface.co/mistralai/Mistral-Nemo-Instruct-2407).
+
+A tokenizer without the special tokens of a style writes in its own chat template, where it has one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ from lmtrain.tokenizers.conversation import (
     Turn,
     read_conversation,
 )
+from lmtrain.tokenizers.templates import TemplateWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +193,26 @@ def styles_of(special_tokens: Collection[str]) -> list[ChatStyle]:
     return [style for style in STYLES if all(token in special_tokens for token in style.special_tokens)]
 
 
-def turn_ends(special_tokens: Mapping[str, int]) -> list[int]:
+def writes_conversations(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer has the special tokens of a style, or a chat template."""
+    return bool(styles_of(tokenizer.special_tokens)) or tokenizer.template is not None
+
+
+def turn_ends(tokenizer: Tokenizer) -> list[int]:
     """Return the ids that end an assistant's turn, in the order of the styles."""
-    return [special_tokens[style.end] for style in styles_of(special_tokens)]
+    writer = own_template(tokenizer)
+    return (
+        [tokenizer.special_tokens[style.end] for style in styles_of(tokenizer.special_tokens)]
+        if writer is None
+        else writer.turn_ends()
+    )
+
+
+def own_template(tokenizer: Tokenizer) -> TemplateWriter | None:
+    """Return the chat template that a tokenizer writes conversations in, None where it has a style or no template."""
+    if tokenizer.template is None or styles_of(tokenizer.special_tokens):
+        return None
+    return TemplateWriter(tokenizer, tokenizer.template)
 
 
 def style_names() -> str:
@@ -217,9 +237,10 @@ def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
     for style in styles_of(tokenizer.special_tokens):
         if name in (None, style.name):
             return style
-    wanted = f"of the {name} style" if name else f"of a chat style ({', '.join(names)})"
-    rule = f"the tokenizer lacks the special tokens {wanted}"
-    raise DataError(f"{rule}; train one with tokenizer.chat=true, or use a chat model's.")
+    lacks = f"lacks the special tokens of the {name} style"
+    if name is None:
+        lacks = f"has no chat template and lacks the special tokens of a chat style ({', '.join(names)})"
+    raise DataError(f"the tokenizer {lacks}; train one with tokenizer.chat=true, or use a chat model's.")
 
 
 def render(tokenizer: Tokenizer, messages: Messages, *, style: str | None = None) -> IdsAndMask:
@@ -236,14 +257,18 @@ def render_batch(
     tokenizer: Tokenizer, conversations: Sequence[Messages], *, style: str | None = None
 ) -> list[IdsAndMask]:
     """Return each conversation's ids and loss mask; their texts are encoded in one go."""
+    if style is None and (writer := own_template(tokenizer)) is not None:
+        return [writer.document(read_conversation(messages)) for messages in conversations]
     chosen = chat_style(tokenizer, style)
     return _encode(tokenizer, [_joined(chosen.write(read_conversation(messages))) for messages in conversations])
 
 
 def render_prompt(tokenizer: Tokenizer, messages: Messages, *, style: str | None = None) -> NDArray[np.uint32]:
     """Return the ids of a conversation with a user's or a tool's last turn, up to the start of the answer."""
-    chosen = chat_style(tokenizer, style)
     turns = read_conversation(messages, for_answer=True)
+    if style is None and (writer := own_template(tokenizer)) is not None:
+        return np.array(writer.prompt(turns), np.uint32)
+    chosen = chat_style(tokenizer, style)
     return _encode(tokenizer, [_joined([*chosen.write(turns), *chosen.answer])])[0][0]
 
 

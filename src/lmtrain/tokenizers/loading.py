@@ -7,9 +7,11 @@ from typing import Any
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest_path
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import told_as_damage
-from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, ChatTemplate, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer, read_content
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tokenizers.chat import styles_of
+from lmtrain.tokenizers.templates import TEMPLATE_FILE, TOKENIZER_CONFIG, read_template, token_named
 
 _DOCUMENT_ENDS = (END_OF_TEXT, "<|endoftext|>", "<|end_of_sentence|>")
 _OTHER_ENDS = ("</s>", "<eos>", "<|im_end|>")
@@ -44,7 +46,10 @@ def _loaded(text: str, folder: Path, end_of_text: str | None) -> Tokenizer:
             )
         return ByteLevelTokenizer(vocab_size=size, chat=bool(meta.get("chat", False)))
     end = end_of_text or meta.get("end_of_text") or _usual_end_of_text(text, _configured_end(folder))
-    return BytePairTokenizer(text, end_of_text=end)
+    tokenizer = BytePairTokenizer(text, end_of_text=end)
+    if not styles_of(tokenizer.special_tokens):
+        tokenizer.template = ChatTemplate(**meta["chat_template"]) if "chat_template" in meta else read_template(folder)
+    return tokenizer
 
 
 def _usual_end_of_text(tokenizer_json: str, configured: str) -> str:
@@ -60,11 +65,9 @@ def _usual_end_of_text(tokenizer_json: str, configured: str) -> str:
 
 
 def _configured_end(folder: Path) -> str:
-    for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        end = _read_json(folder / file).get("eos_token")
-        content = end.get("content") if isinstance(end, dict) else end
-        if isinstance(content, str):
-            return content
+    for file in (TOKENIZER_CONFIG, "special_tokens_map.json"):
+        if end := token_named(_read_json(folder / file).get("eos_token")):
+            return end
     return ""
 
 
@@ -93,7 +96,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json")  # they name the end-of-text token
+MORE_FILES = (TOKENIZER_CONFIG, "special_tokens_map.json", TEMPLATE_FILE)  # end-of-text token, and chat template
 
 
 def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokenizer.name") -> Path:

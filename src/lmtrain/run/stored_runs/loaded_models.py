@@ -18,7 +18,6 @@ from lmtrain.inference.loaded_model import (
     ids_added,
     ids_of_ends,
     lay_out_for_one_token,
-    read_template,
 )
 from lmtrain.interop.folders import CONFIG, ORIGINAL, TOKENIZER
 from lmtrain.interop.hf_import import fill_from, fill_from_hugging_face, open_hugging_face, open_weights, read_facts
@@ -39,6 +38,7 @@ from lmtrain.run.stored_runs.job import StoredJob
 from lmtrain.run.stored_runs.resume import WAYS_TO_GO_ON
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tokenizers.templates import read_template
 from lmtrain.training.checkpointing.weights import Kind, load_weights
 
 CONTEXT_TOKENS: Final = 2048  # of a folder that does not say how its model was trained
