@@ -72,7 +72,7 @@ SECRETS: dict[str, tuple[str, str]] = {
     "OpenAI": ("asked with {}", f"sk-proj-{chars(ALPHANUMERIC, 60)}"),
     "Anthropic": ("asked with {}", f"sk-ant-api03-{chars(ALPHANUMERIC, 90)}AA"),
     "Google": ("maps {}", "AIza" + chars(ALPHANUMERIC, 35)),
-    "npm": ("//registry.npmjs.org/:_authToken={}", f"npm_{chars(ALPHANUMERIC, 36)}"),
+    "npm": ("//npm.example.org/:_authToken={}", f"npm_{chars(ALPHANUMERIC, 36)}"),
     "JSON Web Token": ("got {}", f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{chars(ALPHANUMERIC, 43)}"),
     "Bearer": ("curl -H 'Authorization: Bearer {}' https://h", chars(ALPHANUMERIC, 32)),
     "Basic": ("Authorization: Basic {}", basic()),
