@@ -1,11 +1,15 @@
 """The help pages of commands, groups and options, read from the YAML files and the sources without importing Hydra."""
 
 import textwrap
+from argparse import HelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from lmtrain.cli.command_table import VERBS
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.run.compose.arguments import flags_parser
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.option_files import (
     chosen_rows,
@@ -21,160 +25,26 @@ from lmtrain.run.schema.signatures import default_settings
 HELP_FLAGS: Final = frozenset({"-h", "--help"})
 COLUMNS: Final = 80
 KEY_COLUMNS: Final = 34
+WIDE: Final = 30  # columns of a flag next to its help
+USAGE: Final = "%(prog)s [GROUP=OPTION ...] [KEY=VALUE ...] [FLAG ...]"
 
-USAGE = """\
-{program}: train a language model; every FLOP accounted for.
-
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]
-  {program} -m KEY=VALUE,VALUE ...         a sweep, one trial a value
-  {program} --cfg job --resolve            print the composed config
-  {program} --allow-target my_package. ... let _target_ name code of yours
-
-Amounts: budget.tokens=20M, callbacks.checkpoint.every_seconds=10min. The same
-command again goes on with its run.
-"""
-
-
-VERB_PAGES: Final = {
-    "plan": """\
-{program}: what a training config will need, take and cost; no GPU needed.
-
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]  the words of `lmtrain train`
-  {program} model=llama_3_8b cluster=h100_8x strategy=fsdp \\
-      budget.tokens=160B batch.context_tokens=8192 batch.tokens_per_step=1048576
-  {program} cluster=h100_8x fleet.num_parameters=8B fleet.tokens=160B
-                         a fleet: the terms that are left out are computed
-
-Terms of a fleet, fleet.TERM=VALUE
-  work      num_parameters, tokens, tokens_per_parameter, flops; model=NAME
-  devices   device, num_devices, hours or days, device_hours; cluster=NAME
-  money     usd_per_gpu_hour, usd
-  speed     mfu; precision=NAME, peak_flops
-
-  -m KEY=VALUE,VALUE     a plan of each value
-  --web [--port NUMBER]  a page of sliders and plots, on this machine only
-  --json                 one object a config
-
-Ends with 1 where the run does not fit its devices or its budget; the last lines
-then name the nearest change that does. `lmtrain calc` sizes a tensor and times
-a matrix product.
-""",
-    "launch": """\
-{program}: one command for a run on several nodes: cluster.num_nodes.
-
-  {program} slurm    [GROUP=OPTION ...] [KEY=VALUE ...]   submits a job
-  {program} torchrun ... --address=HOST --node-rank=0     on each node
-  {program} k8s      ... --image=NAME --claim=NAME        prints YAML
-  {program} sky      ...                                  prints YAML
-
-  --dry-run              print; write, submit and start nothing
-  --json                 one object
-slurm
-  --time=24h             limit; without it, the queue's own
-  --signal-before=300s   from the signal to save, to the limit
-  --cpus-per-task=12     processor cores of a rank
-  --sbatch=NAME=VALUE    another option, as --sbatch=partition=gpu
-torchrun
-  --address=HOST[:PORT]  of the first node
-  --node-rank=0          this node's number
-k8s
-  --image=NAME           with lmtrain in it
-  --claim=NAME           of a volume that all pods write
-  --queue=NAME           of Kueue, to start all pods together
-  --resource=cpu=96      of a pod, also memory=1Ti and rdma/NAME=8
-""",
-    "simulate": """\
-{program}: the real step of one rank of a fleet that is not there: its
-memory by kind, every message, and its time by the devices' and links' rates.
-
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]  words of `lmtrain train`
-  {program} model=llama_3_70b strategy=fsdp cluster=h100_8x --ranks 512
-
-  --ranks 8,64,512       a table by number of ranks, as many tokens on each
-  --strategies fsdp,hsdp the same under each strategy
-  --json                 one object a config
-
-Without batch.* words each device has one sequence of up to 8,192 tokens. Ends
-with 1 where a fleet does not fit its devices.
-""",
-    "bench": """\
-{program}: time a training config's step by part on this machine, and name
-its bottleneck and changes that may help.
-
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      words of `lmtrain train`
-  {program} precision=fp32 compile=none
-
-  -m KEY=VALUE,VALUE     a page of each value
-  --seconds=8            time of the measurement, after warm-up
-  --json                 one object a config
-
-Trains on the config's own data, prepared first if need be, in a folder that is
-deleted afterwards; keeps nothing.
-""",
-    "doctor": """\
-{program}: check this machine before a long run of a config, each
-finding with its fix, and measure its peak.
-
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]    words of `lmtrain train`
-
-  --calibrate            take some real steps too: plans know their time
-  --json                 one object
-
-Ends with 1 where something is in the way of the run.
-""",
-    "parity": """\
-{program}: hold a config's strategy to one process: losses, whole
-gradients and weights of its first steps, tensor by tensor.
-
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]    words of `lmtrain train`
-  {program} strategy=fsdp parity.ranks=4 gradient_clip_norm=0.5
-
-  parity.ranks=2         CPU processes over gloo, in place of the devices
-  parity.steps=3         optimizer steps
-  parity.tolerance=1e-4  of a loss, of a tensor's largest gradient; a hundred
-                         times as much of its largest update
-  --json                 one object
-
-Trains in fp32 at a constant learning rate, compiled only where compile= is
-typed, and keeps nothing. The page lists all that it changes: a model or step
-too large for this machine is made smaller.
-
-Ends with 1 where the two part; the page then names the first difference.
-""",
-}
-EVERY_CHOICE: Final = "\n`lmtrain train --help` lists every group, option and shared key."
-
-PREPARE_USAGE = """\
-{program}: prepare text into shards of tokens, once; print their folder.
-
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]
-  {program} source=files 'source.paths=[my/notes]'   text of yours
-  {program} source=fineweb_edu budget.tokens=20B     of a large data set
-  {program} --cfg job --resolve                      the composed config
-
-Settings of a preparation are data.folder.KEY=VALUE, as in
-data.folder.validation_fraction=0.01; a training run with the same source,
-tokenizer and data.folder settings finds the prepared folder.
-"""
-
-
-TOKENIZER_USAGE = """\
-{program}: learn a tokenizer from a source's text or take one, and
-report its bytes per token next to others'.
-
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]
-  {program} tokenizer.vocab_size=8K source=files 'source.paths=[notes]'
-  {program} tokenizer=huggingface tokenizer.name=gpt2
-  {program} --cfg job --resolve     print the composed config
-
-  --json                 one object
-"""
+EVERY_CHOICE: Final = """\
+-m KEY=VALUE,VALUE gives one config per value. `lmtrain train --help` lists all
+groups, options, shared keys and flags of a config."""
 GROUPS: Final = """
 Groups (* default)
 {groups}
 --help GROUP shows its options, --help GROUP=OPTION their keys, and --help keys
 those that groups share."""
-USAGES: Final = {"train": USAGE, "prepare": PREPARE_USAGE, "make_tokenizer": TOKENIZER_USAGE}
+TRAINING: Final = """
+Amounts: budget.tokens=20M, callbacks.checkpoint.every_seconds=10min. The same
+command again goes on with its run.
+"""
+PREPARATION: Final = """
+Settings of a preparation are data.folder.KEY=VALUE; a training run with the
+same source, tokenizer and data.folder settings finds the prepared folder.
+"""
+NOTES: Final = {"train": TRAINING, "prepare": PREPARATION}
 
 
 def help_page(conf: Path, *, program: str, config: str = "train", words: Sequence[str] = ()) -> str:
@@ -190,7 +60,13 @@ def help_page(conf: Path, *, program: str, config: str = "train", words: Sequenc
     own, topics = _own_folder(words)
     if not topics:
         groups = "".join(_summary(folder, defaults.get(folder.name)) for folder in shown)
-        return (USAGES[config] + GROUPS).format(program=program, groups=groups)
+        parser = flags_parser(
+            program,
+            usage=USAGE,
+            description=VERBS[config.removeprefix("make_")][1],
+            formatter_class=partial(HelpFormatter, max_help_position=WIDE),
+        )
+        return parser.format_help() + NOTES.get(config, "") + GROUPS.format(groups=groups)
     topic = topics[0]
     if "keys" in topics:
         return f"Shared keys\n{_shared_page(main)}"
@@ -201,15 +77,23 @@ def help_page(conf: Path, *, program: str, config: str = "train", words: Sequenc
 
 def _own_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """Return the folder of --config-dir, None without one, and the topics."""
-    parser = FlagParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-cd", "--config-dir", type=Path)
-    asked, others = parser.parse_known_args([*words])
-    return asked.config_dir, [word for word in others if not word.startswith("-")]
+    asked, others = flags_parser("").parse_known_args([*words])
+    folder = None if asked.config_dir is None else Path(asked.config_dir)
+    return folder, [word for word in others if not word.startswith("-")]
 
 
-def verb_page(verb: str, *, program: str) -> str:
-    """Render the help of a command that takes the words of a training run and some others."""
-    return VERB_PAGES[verb].format(program=program) + EVERY_CHOICE
+def run_parser(verb: str, program: str, *, end: str = "") -> FlagParser:
+    """Return the parser of a command that takes a training's words and --json; `end` stands below its flags."""
+    parser = FlagParser(
+        prog=program,
+        usage=USAGE,
+        description=VERBS[verb][1],
+        epilog=f"{end}\n\n{EVERY_CHOICE}".lstrip("\n"),
+        formatter_class=partial(RawDescriptionHelpFormatter, max_help_position=WIDE),
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print one object per config")
+    return parser
 
 
 def _topic_page(topic: str, *, groups: Sequence[Path], own: Path | None, default: str | None) -> str:

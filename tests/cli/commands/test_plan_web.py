@@ -10,7 +10,7 @@ import pytest
 
 from lmtrain.cli.commands import plan_web
 from lmtrain.cli.commands.plan import plan
-from lmtrain.cli.commands.plan_web import HOST, answer, listen, read_words
+from lmtrain.cli.commands.plan_web import HOST, answer, listen, settings_of
 from lmtrain.errors import ConfigurationError
 from tests.browser import browser_page
 
@@ -63,7 +63,7 @@ def test_a_refusal_is_the_line_of_the_command():
 def test_what_is_no_setting_of_a_plan_is_not_asked(word):
     assert "the page has settings of model, precision, " in answer([word])["error"]
     with pytest.raises(ConfigurationError, match="the page has settings of"):
-        read_words([word])
+        settings_of([word])
 
 
 def test_another_site_s_name_for_this_machine_gets_nothing():

@@ -7,10 +7,9 @@ import json
 import sys
 from typing import Final
 
-from lmtrain.cli.help import HELP_FLAGS, verb_page
+from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.run.compose.arguments import Choices, parse_arguments
-from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.paths import without
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
@@ -27,12 +26,8 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
         ConfigurationError: The command line is wrong.
         EnvironmentProblem: The machine cannot train it.
     """
-    if HELP_FLAGS & set(words):
-        print(verb_page("bench", program=program))
-        return EXIT_DONE
-    parser = FlagParser(prog=program, allow_abbrev=False, add_help=False)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--seconds", type=float, default=8.0)
+    parser = run_parser("bench", program, end="Prepares the config's data if need be; keeps nothing.")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of measuring, after warm-up (8)")
     asked, overrides = parser.taken(words)
     if not 0 < asked.seconds < float("inf"):
         raise ConfigurationError(f"--seconds must be above 0, got {asked.seconds:g}.")

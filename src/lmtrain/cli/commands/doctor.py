@@ -13,12 +13,11 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.calibrate import calibrate
-from lmtrain.cli.help import HELP_FLAGS, verb_page
+from lmtrain.cli.help import run_parser
 from lmtrain.doctor.disk import disk_room, disk_speed
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.planning.plan import plan_of
 from lmtrain.run.planning.setting import planned_setting
@@ -36,12 +35,8 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         ConfigurationError: The command line is wrong.
         EnvironmentProblem: The measurements cannot be saved, or the steps of a calibration failed.
     """
-    if HELP_FLAGS & set(words):
-        print(verb_page("doctor", program=program))
-        return EXIT_DONE
-    parser = FlagParser(prog=program, allow_abbrev=False, add_help=False)
-    for flag in ("--json", "--calibrate"):
-        parser.add_argument(flag, action="store_true")
+    parser = run_parser("doctor", program, end="Ends with 1 where something is in the way of the run.")
+    parser.add_argument("--calibrate", action="store_true", help="also take real steps: plans know their time")
     asked, overrides = parser.taken(words)
     arguments = parse_arguments(overrides)
     from lmtrain.run.gate import checked_configs

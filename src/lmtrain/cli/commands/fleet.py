@@ -67,14 +67,14 @@ def is_fleet(words: Iterable[str]) -> bool:
     return any(word.startswith(PREFIX) for word in words)
 
 
-def plan_fleet(words: list[str]) -> int:
+def plan_fleet(words: list[str], *, as_json: bool = False) -> int:
     """Print the run with every term known, and answer 1 where it does not fit.
 
     Raises:
         ConfigurationError: An unknown, impossible or contradictory term; or too few.
     """
-    fleet = fleet_of([word for word in words if word != "--json"])
-    if "--json" in words:
+    fleet = fleet_of(words)
+    if as_json:
         print(json.dumps(fleet.to_json()))
     else:
         from lmtrain.report.plans.fleet_page import print_fleet

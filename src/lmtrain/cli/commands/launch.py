@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.cli.help import HELP_FLAGS, verb_page
+from lmtrain.cli.help import HELP_FLAGS, run_parser
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.launch.nodes import PORT, NodesJob, kubernetes_manifest, sky_task
 from lmtrain.launch.sbatch import (
@@ -43,10 +43,11 @@ SCRIPTS: Final = ".launch"  # below run.root
 
 def launch(words: list[str], *, program: str = "lmtrain launch") -> int:
     """Start a run on several nodes, or print its command or manifest."""
-    if not words or HELP_FLAGS & set(words):
-        print(verb_page("launch", program=program))
+    target, *rest = words or ["--help"]
+    if target in HELP_FLAGS:
+        lines = [f"    {name:<9} {start.__doc__}" for name, start in TARGETS.items()]
+        run_parser("launch", f"{program} TARGET", end="\n".join(lines)).print_help()
         return EXIT_DONE
-    target, *rest = words
     if target not in TARGETS:
         raise ConfigurationError(
             f"{program} {target}: the target must be one of {', '.join(TARGETS)}.{suggest(target, TARGETS)}"
@@ -57,10 +58,12 @@ def launch(words: list[str], *, program: str = "lmtrain launch") -> int:
 def slurm(words: list[str], program: str) -> int:
     """Write a batch script and submit it."""
     parser = _parser(program)
-    parser.add_argument("--time")
-    parser.add_argument("--signal-before", default=f"{SIGNAL_SECONDS}s")
-    parser.add_argument("--cpus-per-task", type=int)
-    parser.add_argument("--sbatch", action="append", default=[])
+    parser.add_argument("--time", metavar="24h", help="limit; without it, the queue's own")
+    parser.add_argument("--signal-before", default=f"{SIGNAL_SECONDS}s", metavar="300s", help="of the limit, to save")
+    parser.add_argument("--cpus-per-task", type=int, help="processor cores of a rank")
+    parser.add_argument(
+        "--sbatch", action="append", default=[], metavar="NAME=VALUE", help="another option, as partition=gpu"
+    )
     asked, overrides = parser.taken(words)
     limits = BatchLimits(
         time_seconds=None if asked.time is None else seconds_of_clock(asked.time) or _seconds(asked.time, "--time"),
@@ -90,8 +93,8 @@ def slurm(words: list[str], program: str) -> int:
 def torchrun(words: list[str], program: str) -> int:
     """Become this node's torchrun, or print every node's."""
     parser = _parser(program)
-    parser.add_argument("--address")
-    parser.add_argument("--node-rank", type=int)
+    parser.add_argument("--address", metavar="HOST[:PORT]", help="of the first node")
+    parser.add_argument("--node-rank", type=int, help="this node's number, from 0")
     asked, overrides = parser.taken(words)
     host, port = _address(asked.address)
     run = launched_run(overrides, program=program, is_here=True)
@@ -119,10 +122,12 @@ def torchrun(words: list[str], program: str) -> int:
 def k8s(words: list[str], program: str) -> int:
     """Print the objects for `kubectl apply -f -`."""
     parser = _parser(program)
-    parser.add_argument("--image")
-    parser.add_argument("--claim")
-    parser.add_argument("--queue")
-    parser.add_argument("--resource", action="append", default=[])
+    parser.add_argument("--image", help="with lmtrain in it")
+    parser.add_argument("--claim", help="of a volume that all pods write")
+    parser.add_argument("--queue", help="of Kueue, to start all pods together")
+    parser.add_argument(
+        "--resource", action="append", default=[], metavar="NAME=COUNT", help="of a pod, as cpu=96 or memory=1Ti"
+    )
     asked, overrides = parser.taken(words)
     for flag, value in (("--image=NAME, with lmtrain in it", asked.image), ("--claim=NAME, of a volume", asked.claim)):
         if not value:
@@ -233,9 +238,8 @@ def _show(asked: argparse.Namespace, text: str, values: Mapping[str, Any]) -> in
 
 
 def _parser(program: str) -> FlagParser:
-    parser = FlagParser(prog=program, add_help=False, allow_abbrev=False)
-    parser.add_argument(DRY_RUN, action="store_true")
-    parser.add_argument("--json", action="store_true")
+    parser = run_parser("launch", program)
+    parser.add_argument(DRY_RUN, action="store_true", help="print; write, submit and start nothing")
     return parser
 
 

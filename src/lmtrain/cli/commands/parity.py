@@ -11,7 +11,7 @@ from typing import Final
 
 from lmtrain.accounting.observed.parity_checks import Parity
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.cli.help import HELP_FLAGS, verb_page
+from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.run.compose.arguments import parse_arguments
@@ -27,6 +27,13 @@ WORDS: Final = (
 )
 CHANGED: Final = ("on CPU over gloo", "precision=fp32", "schedule=constant", "callbacks none")
 
+END: Final = """\
+parity.ranks=2 CPU processes over gloo take the devices' place, for
+parity.steps=3 optimizer steps in fp32 at a constant learning rate.
+parity.tolerance=1e-4 is of a loss and of a tensor's largest gradient; a hundred
+times as much of its largest update. The page lists all that it changes, and
+names the first difference; then it ends with 1. It keeps nothing."""
+
 
 def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
     """Compare a config on ranks with one process; answer 1 where they differ.
@@ -35,16 +42,14 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
         ConfigurationError: The command line is wrong, or the strategy cannot be compared.
         EnvironmentProblem: A training failed, or none is small enough for this machine.
     """
-    if HELP_FLAGS & set(words):
-        print(verb_page("parity", program=program))
-        return EXIT_DONE
+    asked, words = run_parser("parity", program, end=END).taken(words)
     settings = read_settings(words)
     outer = outer_launcher(os.environ)
     if outer is not None and outer.world_size > 1:
         raise ConfigurationError(
             f"parity starts its own ranks; run it once, outside of {outer.kind}, with parity.ranks=N."
         )
-    typed = [word for word in words if word != "--json" and not word.startswith("parity.")]
+    typed = [word for word in words if not word.startswith("parity.")]
     fixed = [f"budget.steps={settings['steps']:g}", f"trainer.devices={settings['ranks']:g}", "trainer.num_nodes=1"]
     compiles = [] if any(key_of(word) == "compile" for word in typed) else ["compile=none"]  # it takes a minute
     arguments = parse_arguments([*without(typed, REPLACED), *WORDS, *fixed, *compiles])
@@ -55,7 +60,7 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
         for config, choices in checked_configs(arguments)
     ]
     for one in found:
-        if "--json" in words:
+        if asked.json:
             print(json.dumps(one.to_json()))
             continue
         from lmtrain.report.parity_page import print_parity

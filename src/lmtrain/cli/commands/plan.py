@@ -1,17 +1,27 @@
 """`lmtrain plan`: a training config's memory, time and cost, from the very config of the training."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.cli.commands.fleet import is_fleet
-from lmtrain.cli.help import HELP_FLAGS, verb_page
+from lmtrain.cli.commands.fleet import TERMS, is_fleet
+from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.run.planning.plan import PlannedRun, planned_runs
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.task import require_parts_of_task
 
-WEB: Final = "--web"
+END: Final = f"""\
+lmtrain plan model=llama_3_8b cluster=h100_8x strategy=fsdp \\
+    budget.tokens=160B batch.context_tokens=8192 batch.tokens_per_step=1048576
+
+fleet.TERM=VALUE, with model=, cluster= and precision= alone, plans a fleet: the
+terms that are left out are computed. TERM is one of
+{textwrap.fill(", ".join(TERMS), 80)}.
+
+Ends with 1 where the run does not fit its devices or its budget; the last lines
+then name the nearest change that does."""
 
 
 def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
@@ -20,19 +30,20 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
     Raises:
         ConfigurationError: The command line is wrong.
     """
-    if HELP_FLAGS & set(words):
-        print(verb_page("plan", program=program))
-        return EXIT_DONE
-    if WEB in words:
+    parser = run_parser("plan", program, end=END)
+    parser.add_argument("--web", action="store_true", help="a page of sliders and plots, on this machine only")
+    parser.add_argument("--port", type=int, help="of that page")
+    asked, words = parser.taken(words)
+    if asked.web:
         from lmtrain.cli.commands.plan_web import serve
 
-        return serve([word for word in words if word != WEB])
+        return serve(words, port=asked.port)
     if is_fleet(words):
         from lmtrain.cli.commands.fleet import plan_fleet
 
-        return plan_fleet(words)
-    found = planned([word for word in words if word != "--json"])
-    if "--json" in words:
+        return plan_fleet(words, as_json=asked.json)
+    found = planned(words)
+    if asked.json:
         for run in found:
             print(json.dumps(run.to_json()))
     else:

@@ -24,7 +24,6 @@ from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
 from lmtrain.cli.commands.fleet import PREFIX as FLEET
 from lmtrain.cli.commands.fleet import fleet_of, is_fleet, read_terms
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
-from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.group_options import file_values
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.planning.plan import planned_runs
@@ -50,14 +49,13 @@ VALUE: Final = re.compile(r"[\w.\- +$]*")
 Answer = dict[str, Any]
 
 
-def serve(words: list[str], *, opened: Callable[[ThreadingHTTPServer], None] | None = None) -> int:
+def serve(words: list[str], *, port: int | None, opened: Callable[[ThreadingHTTPServer], None] | None = None) -> int:
     """Serve the page until interrupted, starting from the plan of `words`; `opened` gets the server.
 
     Raises:
-        ConfigurationError: The port is taken or not a number, or a word is not a setting of the page.
+        ConfigurationError: The port is taken or not a port, or a word is not a setting of the page.
     """
-    port, start = read_words(words)
-    server = listen(port, start)
+    server = listen(None if port is None else require_port(port, least=0), settings_of(words))
     print(f"The plan is at http://{HOST}:{server.server_port} (end with Ctrl-C)", flush=True)
     if opened is not None:
         opened(server)
@@ -70,19 +68,15 @@ def serve(words: list[str], *, opened: Callable[[ThreadingHTTPServer], None] | N
     return EXIT_DONE
 
 
-def read_words(words: list[str]) -> tuple[int | None, list[str]]:
-    """Return the value of `--port NUMBER` (None without it), and the settings at which the sliders start.
+def settings_of(words: list[str]) -> list[str]:
+    """Return the settings at which the sliders start.
 
     Raises:
-        ConfigurationError: It is not a port, or a word has no slider.
+        ConfigurationError: A word has no slider.
     """
-    parser = FlagParser(prog="lmtrain plan --web", add_help=False, allow_abbrev=False)
-    parser.add_argument("--port", type=int)
-    asked, start = parser.taken(words)
-    for word in start:
+    for word in words:
         require_known(word)
-    port = None if asked.port is None else require_port(asked.port, least=0)
-    return port, [one for word in start for one in _settings_of(word)]
+    return [one for word in words for one in _settings_of(word)]
 
 
 def _settings_of(word: str) -> list[str]:

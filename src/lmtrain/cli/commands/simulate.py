@@ -2,10 +2,14 @@
 
 import json
 from argparse import Namespace
+from typing import Final
 
-from lmtrain.cli.help import HELP_FLAGS, verb_page
+from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
-from lmtrain.run.compose.flag_parser import FlagParser
+
+END: Final = """\
+Without batch.* each device has one sequence of up to 8,192 tokens. Ends with 1
+where a fleet does not fit its devices."""
 
 
 def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
@@ -14,9 +18,6 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
     Raises:
         ConfigurationError: The command line is wrong, or a run of it would be refused.
     """
-    if HELP_FLAGS & set(words):
-        print(verb_page("simulate", program=program))
-        return EXIT_DONE
     asked, overrides = read_words(words, program=program)
     from lmtrain.run.planning.fleets import simulated_fleets
 
@@ -41,10 +42,9 @@ def read_words(words: list[str], *, program: str = "lmtrain simulate") -> tuple[
     Raises:
         ConfigurationError: Ranks that are not numbers.
     """
-    parser = FlagParser(prog=program, allow_abbrev=False, add_help=False)
-    parser.add_argument("--json", action="store_true")
-    for flag in ("--ranks", "--strategies"):
-        parser.add_argument(flag, type=_listed, default=[])
+    parser = run_parser("simulate", program, end=END)
+    parser.add_argument("--ranks", type=_listed, default=[], metavar="8,64", help="a row per number of ranks")
+    parser.add_argument("--strategies", type=_listed, default=[], metavar="fsdp,hsdp", help="a row per strategy")
     asked, overrides = parser.taken(words)
     if wrong := [word for word in asked.ranks if not word.isdigit() or int(word) < 1]:
         raise ConfigurationError(f"--ranks must be whole numbers of at least 1, as 8,64,512, got {wrong[0]}.")

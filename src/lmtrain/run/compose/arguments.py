@@ -33,7 +33,7 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
     "action": "append",
     "default": [],
     "metavar": "PREFIX",
-    "help": "let the run's config name code of yours, as my_package.",
+    "help": "let a config name code of yours, as my_package.",
 }
 
 
@@ -143,14 +143,20 @@ def parse_arguments(
     return Arguments(overrides=overrides, continued=continued, added=added, imported=imported, flags=flags)
 
 
+def flags_parser(program: str, **page: Any) -> FlagParser:
+    """Return the parser of a config's flags; `page` are the texts of its help page."""
+    parser = FlagParser(prog=program, add_help=False, allow_abbrev=False, **page)
+    parser.add_argument("-m", "--multirun", action="store_true", help="a trial for each value of KEY=VALUE,VALUE")
+    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"), metavar="PART", help="print the config: job")
+    parser.add_argument("--resolve", action="store_true", help="with --cfg: write its references out")
+    parser.add_argument("-cd", "--config-dir", metavar="FOLDER", help="of options of yours, GROUP/OPTION.yaml")
+    parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+    return parser
+
+
 def _parse_flags(words: Sequence[str], *, program: str) -> tuple[Flags, list[str]]:
     """Take the flags of a command line off its other words."""
-    parser = FlagParser(prog=program, add_help=False, allow_abbrev=False)
-    parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
-    parser.add_argument("--resolve", action="store_true")
-    parser.add_argument("-cd", "--config-dir")
-    parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+    parser = flags_parser(program)
     found, others = parser.parse_known_args([*words])
     refuse_unknown_words(others, has_own_options=found.config_dir is not None)
     parser.refuse_unknown([word for word in others if word.startswith("-")])

@@ -21,7 +21,7 @@ class FlagParser(argparse.ArgumentParser):
 
     @override
     def add_argument(self, *names: Any, **settings: Any) -> Any:
-        self.known += [str(name) for name in names if str(name).startswith("--")]
+        self.known += [str(name) for name in names if str(name).startswith("--") and name != "--help"]
         return super().add_argument(*names, **settings)
 
     @override
