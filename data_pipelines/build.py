@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import final
 
 from data_pipelines.build_request import CODE_VERSION, BuildRequest
-from data_pipelines.forecast import forecast
 from data_pipelines.progress import stage, tell
 from data_pipelines.shard_filler import REMOVED, Filled, fill_shards
 from data_pipelines.stages.split import TRAIN
@@ -41,14 +40,13 @@ class Build:
     """One preparation, ready to run.
 
     `num_processes` None decides by cores and text; `allow_short` accepts a source shorter than the budget;
-    `sample_documents` estimate beforehand what the budget needs; `references` compresses the held-out text.
+    `references` compresses the held-out text.
     """
 
     request: BuildRequest
     engine: Engine
     num_processes: int | None = None
     allow_short: bool = False
-    sample_documents: int = 0
     references: bool = True
 
     def __call__(self, folder: Path) -> None:
@@ -62,15 +60,13 @@ class Build:
         try:
             source.check()
             tell(f"preparing {source.name}")
-            is_continued = work.begin(request.fingerprint)
-            if is_continued:
+            if work.begin(request.fingerprint):
                 tell(f"  continuing the work in {folder}")
             filled = fill_shards(
                 request,
                 self.engine,
                 work,
                 num_processes=self.num_processes,
-                before_encoding=lambda: None if is_continued or not work.has_tokenizer else self._forecast(work),
             )
             self._require_splits(filled)
             self._require_budget(filled)
@@ -87,15 +83,6 @@ class Build:
         source = self.request.source
         if source.fingerprint() != self.request.source_fingerprint:
             raise DataError(f"source {source.name} changed while it was prepared; run the same command again.")
-
-    def _forecast(self, work: WorkFolder) -> None:
-        forecast(
-            self.request,
-            work.tokenizer(),
-            num_documents=self.sample_documents,
-            folder=work.folder,
-            allow_short=self.allow_short,
-        )
 
     def _manifest(self, work: WorkFolder, filled: Filled) -> Manifest:
         request, tokenizer = self.request, work.tokenizer()

@@ -5,7 +5,7 @@ source -> clean -> deduplicate -> split -> learn from the training text -> save 
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from data_pipelines.sources.base import Document, Source
 from data_pipelines.stages.split import HASH, TRAIN, VALIDATION, held_out_of, split_by_rule
 from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_turn
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync_all, rename_durably
 from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer, is_unused
@@ -23,10 +23,8 @@ from lmtrain.tokenizers.loading import find_tokenizer, load_tokenizer
 
 THIS = "this"
 HELD_OUT = "held-out text"
-TIKTOKEN = "tiktoken:"
 SAMPLES = Path(__file__).with_name("text_samples.json")  # written for this, about a kilobyte of each type
 
-CountTokens = Callable[[Sequence[str]], int]
 Density = dict[str, dict[str, float]]
 
 
@@ -43,15 +41,6 @@ class TokenizerReport:
     fingerprint: str
     sizes: dict[str, int]
     bytes_per_token: Density
-
-
-@dataclass(frozen=True)
-class Competitor:
-    """A tokenizer as the comparison sees it."""
-
-    name: str
-    vocab_size: int
-    count_tokens: CountTokens
 
 
 def make_tokenizer(
@@ -76,7 +65,7 @@ def make_tokenizer(
         EnvironmentProblem: The folder cannot be written, or a download fails.
     """
     names = [compare] if isinstance(compare, str) else compare
-    rivals = [find_competitor(name) for name in dict.fromkeys(names)]
+    others = {name: load_tokenizer(find_tokenizer(name, key="compare")) for name in names}
     path = Path(folder) if folder else None
     if path and path.exists() and not (path / TOKENIZER_FILE).is_file() and (path.is_file() or any(path.iterdir())):
         raise ConfigurationError(f"folder={path} exists and holds something else; name another one.")
@@ -99,7 +88,7 @@ def make_tokenizer(
         raise DataError(f"source {source.name} gives no text to learn from.")
     texts.read_held_out()
     saved = _save(made, folder, root=root, name=source.name) if tokenizer.sample_bytes or folder else None
-    competitors = [competitor(made, THIS), *rivals]
+    compared: dict[str, Tokenizer] = {THIS: made, **others}
     return TokenizerReport(
         folder=str(saved) if saved else None,
         vocab_size=made.vocab_size,
@@ -108,49 +97,21 @@ def make_tokenizer(
         num_unused=sum(map(is_unused, made.special_tokens)),
         left_out=list(made.left_out) if isinstance(made, BytePairTokenizer) else [],
         fingerprint=made.fingerprint,
-        sizes={one.name: one.vocab_size for one in competitors},
-        bytes_per_token=bytes_per_token(competitors, held_out=texts.held_out),
+        sizes={name: one.vocab_size for name, one in compared.items()},
+        bytes_per_token=bytes_per_token(compared, held_out=texts.held_out),
     )
 
 
-def bytes_per_token(competitors: Sequence[Competitor], *, held_out: Sequence[str]) -> Density:
+def bytes_per_token(tokenizers: Mapping[str, Tokenizer], *, held_out: Sequence[str]) -> Density:
     """Return, for each type of text and then each tokenizer, the bytes per token; more is denser."""
     samples: dict[str, str] = foreign_json.read(SAMPLES)
     texts: dict[str, Sequence[str]] = {name: [text] for name, text in samples.items()}
     texts |= {HELD_OUT: held_out} if held_out else {}
+    sizes = {kind: sum(len(text.encode()) for text in some) for kind, some in texts.items()}
     return {
-        kind: {one.name: sum(len(text.encode()) for text in some) / one.count_tokens(some) for one in competitors}
+        kind: {name: sizes[kind] / len(one.encode_batch_flat(some)[0]) for name, one in tokenizers.items()}
         for kind, some in texts.items()
     }
-
-
-def competitor(tokenizer: Tokenizer, name: str) -> Competitor:
-    """Return one of our tokenizers for the comparison."""
-    return Competitor(name, tokenizer.vocab_size, lambda texts: len(tokenizer.encode_batch_flat(texts)[0]))
-
-
-def find_competitor(name: str) -> Competitor:
-    """Return the tokenizer in a folder or file, of a name on the hub, or `tiktoken:NAME`.
-
-    Raises:
-        ConfigurationError: The name is unknown.
-        DataError: It is damaged, or loses text.
-        EnvironmentProblem: It cannot be downloaded, or tiktoken is not installed.
-    """
-    if not name.startswith(TIKTOKEN):
-        return competitor(load_tokenizer(find_tokenizer(name, key="compare")), name)
-    try:
-        import tiktoken  # pyright: ignore[reportMissingImports]  # not installed by us
-    except ImportError as problem:
-        raise EnvironmentProblem(f"compare={name} needs tiktoken; install it: pip install tiktoken.") from problem
-    wanted, known = name.removeprefix(TIKTOKEN), tiktoken.list_encoding_names()
-    if wanted not in known:
-        raise ConfigurationError(f"compare: must be one of {', '.join(known)}, got {name}.{suggest(wanted, known)}")
-    try:
-        encoding = tiktoken.get_encoding(wanted)
-    except Exception as problem:  # of whichever HTTP library it uses
-        raise EnvironmentProblem(f"compare={name} cannot be downloaded; go online once, or leave it out.") from problem
-    return Competitor(name, encoding.n_vocab, lambda texts: sum(map(len, encoding.encode_ordinary_batch(list(texts)))))
 
 
 class _Texts:

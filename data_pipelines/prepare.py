@@ -33,7 +33,6 @@ def prepare(
     root: str = "data",
     token_budget: int | None = None,
     allow_short: bool = False,
-    sample_documents: int = 10_000,
     validation_fraction: float = 0.05,
     test_fraction: float = 0.05,
     split: str = "hash",
@@ -46,9 +45,9 @@ def prepare(
 
     Documents pass the stages of `cleaning`, then of `deduplicate`, wherever `engine` runs them (None: here).
     `token_budget` counts training tokens, end-of-text included: reading stops with the document at the budget; None
-    takes all. A shorter source is refused, unless `allow_short`. With a budget, `sample_documents` estimate beforehand
-    what it needs; 0 estimates nothing. `split` holds out by a `hash` of the documents' names, or the `tail` of the text
-    in reading order, validation text before test text; a source that names its validation documents overrides both.
+    takes all. A shorter source is refused, unless `allow_short`. `split` holds out by a `hash` of the documents'
+    names, or the `tail` of the text in reading order, validation text before test text; a source that names its
+    validation documents overrides both.
     `references` compresses the held-out text with gzip and xz. `token_dtype` None is the narrowest for the vocabulary.
     `num_processes` encode: 0 encodes on a thread, None uses processes where there are cores.
 
@@ -61,7 +60,6 @@ def prepare(
     lowest = {
         "token_budget": (token_budget, 1),
         "shard_tokens": (shard_tokens, 1),
-        "sample_documents": (sample_documents, 0),
         "num_processes": (num_processes, 0),
     }
     for name, (value, least) in lowest.items():
@@ -84,7 +82,6 @@ def prepare(
         engine=engine or LocalEngine(),
         num_processes=num_processes,
         allow_short=allow_short,
-        sample_documents=sample_documents,
         references=references,
     )
     folder = Path(root) / f"{source.name}-{request.fingerprint[:12]}"

@@ -6,7 +6,7 @@ with encoding), and blocks whose text has the digest of an encoded one are not e
 
 import contextlib
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -99,16 +99,14 @@ def fill_shards(
     work: WorkFolder,
     *,
     num_processes: int | None,
-    before_encoding: Callable[[], object],
 ) -> Filled:
     """Bring every document into the shards, or those up to the budget.
 
-    `num_processes` encode, None decides by cores and text; `before_encoding` is called once there is a tokenizer.
+    `num_processes` encode, None decides by cores and text.
     """
     settings, source = request.settings, request.source
     reading = SourcePass(source, request.stages, engine, settings.held_out, work.scratch)
     blocks = _with_tokenizer(_saved(reading.blocks(), work), request, work)
-    before_encoding()
     shards, dropped, budget = Shards(work.folder, settings), Counter[str](), settings.token_budget
     with stage("encode") as progress, contextlib.closing(_encoded(blocks, work, settings, num_processes)) as encoded:
         for block in encoded:

@@ -26,7 +26,7 @@ HEAVY = {
     "uvicorn",  # of the extra `serve`
     *("cmaes", "optuna", "submitit"),  # of the extra `sweep`
     *("trackio", "pynvml", "wandb"),  # of the extras of these names
-    *("fastokens", "tiktoken", "huggingface_hub"),  # may be missing; only names on the hub need the last
+    *("fastokens", "huggingface_hub"),  # may be missing; only names on the hub need the last
 }
 KERNELS = "_kernel"  # a module of Triton's, which not every system has
 # Where our own modules, hydra and omegaconf may come late too: what must answer before anything heavy is there.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.extras import require_extra, silence_datatrove
-from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.stages.pieces import PieceFolder, Remaining
 from data_pipelines.stages.stage import Item, PipelineJob, Stage, in_turn, key_of, runs_of
@@ -76,8 +75,8 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
 class ClusterEngine(ABC):
     """Stages as jobs of datatrove's executors."""
 
-    def __init__(self, option: str, *, num_tasks: int, dry_run: bool, **numbers: int) -> None:
-        """Divide reading into `num_tasks`; `dry_run` writes the scripts and runs nothing.
+    def __init__(self, option: str, *, num_tasks: int, **numbers: int) -> None:
+        """Divide reading into `num_tasks`.
 
         Raises:
             ConfigurationError: Not a positive number.
@@ -87,27 +86,18 @@ class ClusterEngine(ABC):
             if number < 1:
                 raise ConfigurationError(f"engine.{name}: must be at least 1, got {number}.")
         require_extra(f"engine={option}")
-        self._num_tasks, self._dry_run = num_tasks, dry_run
+        self._num_tasks = num_tasks
 
     def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
         """Yield the source's items in order, each document through all stages or dropped with a reason.
 
         Raises:
             EnvironmentProblem: Unfinished tasks.
-            SystemExit: It was a dry run: the scripts are written.
         """
         silence_datatrove()
         plan = plan_jobs(source, stages, folder.absolute(), num_tasks=self._num_tasks)
-        if self._dry_run:
-            self._write(plan)
-            tell(f"  engine.dry_run=true: {len(plan.jobs)} jobs are written and nothing is run")
-            raise SystemExit(0)
         self._run(plan)
         yield from plan.items()
-
-    @abstractmethod
-    def _write(self, plan: ClusterPlan) -> None:
-        """Write the scripts, and name them."""
 
     @abstractmethod
     def _run(self, plan: ClusterPlan) -> None:

@@ -20,8 +20,6 @@ from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import SAFE_PATH
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
-SCRIPT = "launch_script.slurm"  # datatrove's name of a submitted script
-
 
 @final
 class SlurmEngine(ClusterEngine):
@@ -41,11 +39,10 @@ class SlurmEngine(ClusterEngine):
         setup: TypedAlone[str | None] = None,
         sbatch: TypedAlone[Mapping[str, str] | None] = None,
         poll_seconds: float = 10.0,
-        dry_run: bool = False,
     ) -> None:
         """`setup` is a line of shell for this environment's commands; None puts them on PATH.
 
-        `sbatch` has more directives by their long names; `dry_run` writes the scripts and submits nothing.
+        `sbatch` has more directives by their long names.
 
         Raises:
             ConfigurationError: Not a positive number, or text of several lines.
@@ -54,7 +51,6 @@ class SlurmEngine(ClusterEngine):
         super().__init__(
             "slurm",
             num_tasks=num_tasks,
-            dry_run=dry_run,
             max_array_tasks=max_array_tasks,
             cpus_per_task=cpus_per_task,
             memory_gib_per_cpu=memory_gib_per_cpu,
@@ -90,21 +86,9 @@ class SlurmEngine(ClusterEngine):
             **self._settings,
         )
 
-    def _write(self, plan: ClusterPlan) -> None:
-        for job in plan.jobs:
-            folder = plan.job_folder(job)
-            folder.mkdir(parents=True, exist_ok=True)
-            executor = self._executor(job, folder)
-            run = f"srun  -l -n 1 launch_pickled_pipeline {executor.logging_dir.resolve_paths('executor.pik')}"
-            arguments = executor.get_sbatch_args(min(job.num_tasks, self._settings["max_array_size"]))
-            (folder / SCRIPT).write_text(executor.get_launch_file_contents(arguments, run))
-            tell(f"  {job.num_tasks:>6} tasks  {folder / SCRIPT}")
-
     def _run(self, plan: ClusterPlan) -> None:
         if not shutil.which("sbatch"):
-            raise EnvironmentProblem(
-                "engine=slurm finds no sbatch; run it where jobs are submitted, or set engine.dry_run=true."
-            )
+            raise EnvironmentProblem("engine=slurm finds no sbatch; run it where jobs are submitted.")
         executors: list[Any] = []
         for job in plan.jobs:
             executors.append(self._executor(job, plan.job_folder(job), depends=executors[-1] if executors else None))

@@ -66,11 +66,6 @@ class Source(ABC):
             DataError: The message lists the existing ones.
         """
 
-    @property
-    def text_bytes(self) -> int | None:
-        """Return about the bytes of all its text, from sizes or a sample; None where it is unknown."""
-        return None
-
     def num_pieces(self) -> int:
         """Return how many parts can be read independently of one another, by the tasks of a cluster job."""
         return 1

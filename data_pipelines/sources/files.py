@@ -109,13 +109,6 @@ class FileSource(Source):
             tell(f"  files left out: {list_counts(self._found.left_out)} (source.more_suffixes takes more)")
         yield from self._read_all(self._found.files)
 
-    @property
-    def text_bytes(self) -> int | None:
-        """Return the bytes of all files, None where one is compressed; those of a table are a little more than text."""
-        files = self._found.files
-        packed = any(file.is_compressed or self._format_of(file) == "parquet" for file in files)
-        return None if packed else sum(file.num_bytes for file in files)
-
     def num_pieces(self) -> int:
         """Return the number of files."""
         return len(self._found.files)

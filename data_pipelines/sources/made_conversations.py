@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any, Final, final
 
 from data_pipelines.sources.base import Document, Skipped, Source
@@ -145,7 +144,6 @@ KINDS: Final[Mapping[str, Callable[[random.Random, Material], tuple[str, str]]]]
 }
 
 
-SAMPLE_CONVERSATIONS: Final = 500
 VERSION = 1  # raised when the same settings come to make other conversations
 
 
@@ -176,13 +174,6 @@ class MadeConversations(Source):
         self._num_conversations, self._num_words, self._seed = num_conversations, num_words, seed
         self._kinds = _known(kinds)
         self._code = PythonStandardLibrary(folder=folder)
-
-    @property
-    def text_bytes(self) -> int:
-        """Return the bytes of all conversations, estimated from the first ones."""
-        first = [one for one in islice(self.documents(), SAMPLE_CONVERSATIONS) if isinstance(one, Document)]
-        sizes = [len(message["content"].encode()) for one in first for message in one.messages or ()]
-        return round(sum(sizes) / len(first) * self._num_conversations)
 
     def fingerprint(self) -> str:
         """Return the settings and the fingerprint of the code."""

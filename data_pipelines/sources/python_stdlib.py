@@ -40,11 +40,6 @@ class PythonStandardLibrary(Source):
         for note in reading.notes():
             tell(note)
 
-    @property
-    def text_bytes(self) -> int:
-        """Return the bytes of all files."""
-        return sum(file.num_bytes for file in self._files)
-
     @cached_property
     def _files(self) -> tuple[FoundFile, ...]:
         paths = [path for path in walk(self._folder, excluded=EXCLUDED_FOLDERS) if path.suffix == ".py"]

@@ -6,16 +6,14 @@ probability 1 - (1 - s^8)^14: 0.06 at s=0.5, 0.56 at 0.7, 0.92 at 0.8, 0.9999 at
 """
 
 import struct
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.sources.base import Document
-from data_pipelines.stages.pieces import Remaining, cut_into_pieces
-from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope, Stage, content_of
+from data_pipelines.stages.stage import Pieces, PipelineJob, Scope, Stage, content_of
 from lmtrain.errors import ConfigurationError
 
 REASON = "near duplicate"
@@ -51,18 +49,6 @@ class MinHashDeduplication(Stage):
         require_extra("deduplicate=minhash")
         self._tasks_per_band = tasks_per_band
         self._settings: dict[str, Any] = {**numbers, "language": language, "seed": seed}
-
-    def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
-        """Yield one of each cluster and the rest as dropped, decided here and now on this machine's disk."""
-        with tempfile.TemporaryDirectory(prefix="minhash-") as name:
-            folder = Path(name)
-            pieces = cut_into_pieces(folder / "pieces", documents)
-            for job in self.jobs(pieces, folder):
-                for task in range(job.num_tasks):
-                    job.run(task)
-            rest = Remaining(pieces, [(self, folder)])
-            for piece in range(pieces.count):
-                yield from rest.items(piece)
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return three: a signature for each document, the pairs of each band, and the clusters of pairs."""

@@ -11,8 +11,6 @@ from data_pipelines.stages.stage import Item, Stage
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import open_durably
 
-PIECE_CHARACTERS = 64_000_000
-
 
 @final
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def read_items(path: Path) -> Iterator[Item]:
             yield _from_json(foreign_json.parse(line))
 
 
-def cut_into_pieces(folder: Path, items: Iterable[Item], *, piece_characters: int = PIECE_CHARACTERS) -> PieceFolder:
+def cut_into_pieces(folder: Path, items: Iterable[Item], *, piece_characters: int) -> PieceFolder:
     """Write items as pieces of about `piece_characters`: where one ends depends on the items alone."""
     pieces = PieceFolder(folder, 0)
     count = 0

@@ -67,12 +67,12 @@ def request(
     )
 
 
-def make(folder, *, num_processes=0, allow_short=False, sample_documents=0, **asked):
+def make(folder, *, num_processes=0, allow_short=False, **asked):
     """Fill a folder with poems."""
     folder.mkdir(exist_ok=True)
     asked = request(**asked)
     engine = LocalEngine(num_processes=0)
-    Build(asked, engine, num_processes, allow_short, sample_documents)(folder)
+    Build(asked, engine, num_processes, allow_short)(folder)
     return folder
 
 
