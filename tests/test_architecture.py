@@ -21,7 +21,7 @@ NUM_BODY_LINES = 40  # without the signature, which is as long as a constructor 
 HEAVY = {
     *("datasets", "lightning", "mlflow", "pydantic", "rich", "scipy", "tokenizers", "torch", "transformers"),
     "typing_extensions",  # a tenth of what Hydra takes
-    *("datatrove", "dill", "loguru"),  # of the extra `data`, which need not be there
+    *("datatrove", "loguru", "ray"),  # of the extras `data` and `ray`, which need not be there
     *("gguf", "lm_eval", "llguidance"),  # of the extras `gguf`, `eval` and `serve`
     "uvicorn",  # of the extra `serve`
     *("cmaes", "optuna", "submitit"),  # of the extra `sweep`
