@@ -5,20 +5,20 @@ from typing import Any
 
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, Tracked
+from lmtrain.tracking.status import Status
 from tests.points import append_point
 
 
-def follow_attempt(tracking: Any, path: Path, losses: dict[int, float], *, resumed_from: int = -1) -> Tracked:
+def follow_attempt(tracking: Any, path: Path, losses: dict[int, float], *, resumed_from: int = -1) -> bool:
     """Train an attempt: drop the points after `resumed_from`, append one a step, then finish."""
     folder = RunFolder(path)
     folder.create()
     log = RunLog(path)
     log.truncate_after(resumed_from)
-    handle = tracking.start(folder)
+    tracking.start(folder)
     for step, loss in losses.items():
         append_point(log, step, 100 * step, {"train/loss": loss}, time=1000.0 + step)
         if step % 2 == 0:
             append_point(log, step, 100 * step, {"validation/bits_per_byte": loss / 2}, time=1000.5 + step)
     log.close()
-    return handle.finish(Status("FINISHED", exit_code=0))
+    return tracking.finish(Status("FINISHED", exit_code=0))

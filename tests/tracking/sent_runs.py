@@ -5,10 +5,10 @@ from lmtrain.tracking.mlflow.sink import follow, read_state
 from lmtrain.tracking.status import Status
 
 
-def send(run, status=None, **settings):
+def send(run, status=None, *, tracking_uri=None, drain_seconds=0.0):
     status = status or Status("FINISHED", exit_code=0)
-    settings = {"tracking_uri": default_uri(run.root), "experiment": "lmtrain", "drain_seconds": 0.0, **settings}
-    return follow(run.path, last_status=lambda: status, **settings)
+    store = Store(run.root, tracking_uri or default_uri(run.root), "lmtrain")
+    return follow(run.path, store, last_status=lambda: status, drain_seconds=drain_seconds)
 
 
 def client_of(run):

@@ -124,10 +124,9 @@ def points(folder: RunFolder, steps: range, number: int) -> None:
 
 def send(folder: RunFolder, address: str, has_ended: Event) -> None:
     """Follow a trial as its sink does."""
-    is_complete = follow(
-        folder.path, tracking_uri=address, experiment="lmtrain", drain_seconds=150.0,
-        last_status=lambda: FINISHED if has_ended.is_set() else None,
-    )  # fmt: skip
+    store = Store(folder.root, address, "lmtrain")
+    ended = lambda: FINISHED if has_ended.is_set() else None  # noqa: E731
+    is_complete = follow(folder.path, store, last_status=ended, drain_seconds=150.0)
     os._exit(0 if is_complete else 1)
 
 

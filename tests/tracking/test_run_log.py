@@ -84,7 +84,7 @@ def test_points_of_a_disk_that_is_full_for_a_moment_arrive_once_there_is_room(tm
 @pytest.mark.faults
 def test_a_disk_that_turns_read_only_ends_the_run_with_a_line(tmp_path):
     log = RunLog(tmp_path)
-    with full_disk(number=errno.EROFS), pytest.raises(EnvironmentProblem, match="mounted read-only"):
+    with full_disk(number=errno.EROFS), pytest.raises(EnvironmentProblem, match="Read-only"):
         append_point(log, 1, 10, {"x": 1.0})
 
 

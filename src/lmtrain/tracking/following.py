@@ -2,16 +2,18 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
+
+from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import LogOffset, Point, read_after
-from lmtrain.tracking.status import Close, Status, StatusName, Tracked, close_run, no_files, write_status
+from lmtrain.tracking.status import Status, StatusName, write_status
 
 POLL_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 30.0
@@ -20,12 +22,19 @@ BY_TOKENS: Final = "by_tokens/"
 MIRRORED_BY_TOKENS: Final = frozenset({TRAIN_LOSS, VALIDATION_LOSS, BITS_PER_BYTE})
 
 
-class Tracking(Protocol):
-    """An option of `logger`."""
+class Tracking:
+    """An option of `logger`, and by itself the tracking by the run's folder alone."""
 
-    def start(self, run_folder: RunFolder) -> Any:
-        """Mark the run as running; `finish(status)` of the handle records its end, `at_once` where somebody waits."""
-        ...
+    def start(self, run_folder: RunFolder) -> None:
+        """Mark the run as running; one rank calls it, after start_attempt."""
+        self._folder = run_folder
+        write_status(run_folder.path, Status("RUNNING"))
+
+    def finish(self, status: Status, *, at_once: bool = False) -> bool:
+        """Write how the run ended, and return whether the tracker has all of it; `at_once` where somebody waits."""
+        del at_once
+        write_status(self._folder.path, status)
+        return True
 
     def finish_sweep(self, folder: Path, sweep: str, *, root: Path, status: StatusName = "FINISHED") -> None:
         """Record how the sweep in a folder ended, where the tracker has a parent for its runs."""
@@ -33,24 +42,6 @@ class Tracking(Protocol):
 
 class NoTracking(Tracking):
     """Send a run nowhere."""
-
-    def start(self, run_folder: RunFolder) -> "FolderHandle":
-        """Mark the run as running."""
-        return FolderHandle(run_folder)
-
-
-class FolderHandle:
-    """A run tracked by its folder alone."""
-
-    def __init__(self, run_folder: RunFolder) -> None:
-        self._folder = run_folder
-        write_status(run_folder.path, Status("RUNNING"))
-
-    def finish(self, status: Status, *, at_once: bool = False, close: Close = no_files) -> Tracked:
-        """Write how the run ended; `close` writes its last files."""
-        del at_once
-        close_run(self._folder.path, status, close)
-        return Tracked(run_id=None, is_complete=True)
 
 
 class PointWriter(Protocol):
@@ -65,33 +56,40 @@ class PointWriter(Protocol):
         ...
 
 
-class FollowingHandle(FolderHandle):
-    """A run followed by a thread, from the first point in its folder on."""
+class Following(Tracking):
+    """Follow a run by a thread, from the first point in its folder on; `name` is the tracker's, for people."""
 
-    def __init__(self, run_folder: RunFolder, name: str, open_writer: Callable[[], PointWriter]) -> None:
-        super().__init__(run_folder)
-        self._name, self._open_writer = name, open_writer
+    name: str
+
+    def open_writer(self, run_folder: RunFolder) -> PointWriter:
+        """Go on with the run of this folder there, or begin it; called by the thread."""
+        raise NotImplementedError
+
+    @override
+    def start(self, run_folder: RunFolder) -> None:
+        super().start(run_folder)
         self._status: Status | None = None
         self._ended = threading.Event()
         self._error: str | None = None
-        self._thread = threading.Thread(target=self._follow, name=f"lmtrain-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name=f"lmtrain-{self.name}", daemon=True)
         self._thread.start()
 
-    def finish(self, status: Status, *, at_once: bool = False, close: Close = no_files) -> Tracked:
-        """Write how the run ended and wait for the rest to be written, DRAIN_SECONDS at most."""
-        super().finish(status, close=close)
+    @override
+    def finish(self, status: Status, *, at_once: bool = False) -> bool:
+        """Write how the run ended, and wait for the rest to be written, DRAIN_SECONDS at most."""
+        super().finish(status)
         self._status = status
         self._ended.set()
         self._thread.join(AT_ONCE_SECONDS if at_once else DRAIN_SECONDS)
         if self._thread.is_alive() and not at_once:
             self._error = f"it was not done within {DRAIN_SECONDS:g} seconds"
         if self._error:
-            sys.stderr.write(f"{self._name} lacks a part of this run ({self._error}). metrics.jsonl has every point.\n")
-        return Tracked(run_id=None, is_complete=self._error is None and not self._thread.is_alive())
+            sys.stderr.write(f"{self.name} lacks a part of this run ({self._error}). metrics.jsonl has every point.\n")
+        return self._error is None and not self._thread.is_alive()
 
     def _follow(self) -> None:
         try:
-            writer, place = self._open_writer(), LogOffset()
+            writer, place = self.open_writer(self._folder), LogOffset()
             while True:
                 has_ended = self._ended.is_set()  # asked before reading: later points are read once more
                 batch = read_after(self._folder.metrics_path, place)

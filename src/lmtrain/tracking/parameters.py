@@ -1,7 +1,7 @@
 """A composed configuration as flat parameters, for comparing runs on a tracking server."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 MAXIMUM_VALUE_CHARACTERS = 6000
@@ -33,41 +33,20 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-PARTS: Final = (
-    "model", "optimizer", "schedule", "loss", "attention", "precision", "strategy", "recompute", "compile", "tokenizer",
-    "source", "objective", "adapter",
-)  # fmt: skip
-NUMBERS: Final = (
-    "seed", "model.width", "model.num_layers", "model.num_heads", "optimizer.lr", "optimizer.weight_decay",
-    "batch.context_tokens", "batch.tokens_per_step", "trainer.devices", "trainer.num_nodes",
-)  # fmt: skip
+NOT_OF_A_RUN: Final = ("run.", "logger.", "hydra.", "sweep.", "resume")
 OF_PLAN: Final = {
     "parameters": ("parameters", "total"),
     "steps": ("horizon", "steps"),
     "tokens": ("horizon", "tokens"),
     "flops": ("horizon", "flops"),
 }
-NOT_OF_A_RUN: Final = ("run.", "logger", "hydra", "sweep.", "resume")
 
 
-def readable_params(config: Mapping[str, object], overrides: Iterable[str], plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return {"model": "Llama", "optimizer.lr": "0.001", ...}."""
-    flat = flatten(config)
-    named = {part: flat.get(f"{part}._target_", "").rpartition(".")[2] for part in PARTS}
-    found = {part: name for part, name in named.items() if name not in ("", "none")}
-    found |= {key: flat[key] for key in NUMBERS if key in flat}
-    found |= {key: value for key, value in flat.items() if key.startswith("budget.") and _is_set(key, value)}
-    for word in overrides:
-        typed, _, value = word.lstrip("+~").partition("=")
-        key = tracking_key(typed)
-        if typed and not typed.startswith(NOT_OF_A_RUN):
-            found[key] = flat.get(key, value[:MAXIMUM_VALUE_CHARACTERS])
+def run_parameters(config: Mapping[str, object], plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return the leaves of a config that belong to the run itself, and the main numbers of its plan."""
+    found = {key: value for key, value in flatten(config).items() if not key.startswith(NOT_OF_A_RUN)}
     for name, (group, key) in OF_PLAN.items():
         value = plan.get(group, {}).get(key)
         if value is not None:
             found[f"plan.{name}"] = f"{value:.15g}"
     return found
-
-
-def _is_set(key: str, value: str) -> bool:
-    return value != "null" and not key.endswith("_target_")

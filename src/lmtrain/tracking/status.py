@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
@@ -12,7 +11,6 @@ from lmtrain.tracking import atomic_files
 from lmtrain.tracking.atomic_files import is_held
 
 CLEAN_STOPS: Final = (EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED)
-Close = Callable[[], None]
 StatusName = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
@@ -45,14 +43,6 @@ class Status:
         return "STOPPED" if self.is_clean_stop else self.status
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """The outcome of a run's tracking; run_id is MLflow's, None without it."""
-
-    run_id: str | None
-    is_complete: bool
-
-
 def status_name(exit_code: int) -> StatusName:
     """Name an exit code's state: 0 FINISHED; stopped from outside KILLED; all else FAILED."""
     if exit_code == EXIT_DONE:
@@ -77,18 +67,6 @@ def write_status(folder: Path, status: Status) -> None:
     row["mlflow_run_id"] = status.mlflow_run_id or atomic_files.read_json(folder / "mlflow_state.json").get("run_id")
     row["sweep"] = status.sweep or atomic_files.read_json(folder / "run.json").get("sweep")
     atomic_files.write_json(folder / "status.json", row)
-
-
-def no_files() -> None:
-    """Write no files at a run's end."""
-
-
-def close_run(folder: Path, status: Status, close: Close) -> None:
-    """Write how a run ended; `close` writes its last files, which report that end, and a tracker waits for them."""
-    if close is not no_files:
-        write_status(folder, replace(status, is_closing=True))
-        close()
-    write_status(folder, status)
 
 
 def settled_status(folder: Path) -> Status | None:

@@ -1,42 +1,42 @@
-"""Write a run's points as a table: metrics.csv, a row a step."""
+"""The trackers that a thread feeds: a table of a run's points, TensorBoard, Trackio, and Weights & Biases."""
 
 import csv
 import hashlib
+import importlib.util
+import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from netrc import NetrcParseError, netrc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import install_command
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.durable import open_inside
-from lmtrain.tracking import atomic_files
 from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.following import FollowingHandle, SentPoints, Tracking, curve_points
-from lmtrain.tracking.redaction import redact, redact_text
+from lmtrain.tracking.following import Following, PointWriter, SentPoints, curve_points
+from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
 
-if TYPE_CHECKING:
-    from wandb import Run
-
-import importlib.util
-
-from lmtrain.missing_package import install_command
-
 FIRST: Final = ("step", "tokens", "time")
 
 
-class CsvTracking(Tracking):
+class CsvTracking(Following):
     """Keep `metrics.csv` in the run's folder: step, tokens, unix seconds, then a column a metric."""
 
-    def start(self, run_folder: RunFolder) -> FollowingHandle:
+    name = "metrics.csv"
+
+    @override
+    def open_writer(self, run_folder: RunFolder) -> PointWriter:
         """Begin the table again, with the points of earlier attempts."""
-        return FollowingHandle(run_folder, "metrics.csv", lambda: CsvTable(run_folder.path / "metrics.csv"))
+        return CsvTable(run_folder.path / "metrics.csv")
 
 
 class CsvTable:
@@ -74,18 +74,21 @@ class CsvTable:
         self._num_written = len(rows)
 
 
-class TensorboardTracking(Tracking):
+class TensorboardTracking(Following):
     """Keep TensorBoard's event files in the run's folder `tensorboard`.
 
     Raises: EnvironmentProblem without the package.
     """
 
+    name = "TensorBoard"
+
     def __init__(self) -> None:
         require_package("tensorboard", logger="tensorboard")
 
-    def start(self, run_folder: RunFolder) -> FollowingHandle:
+    @override
+    def open_writer(self, run_folder: RunFolder) -> PointWriter:
         """Begin the event files again, with the points of earlier attempts."""
-        return FollowingHandle(run_folder, "TensorBoard", lambda: EventFiles(run_folder))
+        return EventFiles(run_folder)
 
 
 class EventFiles:
@@ -97,11 +100,8 @@ class EventFiles:
         folder: Path = run_folder.path / "tensorboard"
         shutil.rmtree(folder, ignore_errors=True)
         self._writer: Any = SummaryWriter(str(folder))
-        attempts = run_folder.attempts()
-        config = attempts[-1] / "config.yaml" if attempts else None
-        if config is not None and config.exists():
-            lines = redact_text(config.read_text()).splitlines()
-            self._writer.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown: as it stands
+        lines = json.dumps(_config(run_folder), indent=2).splitlines()
+        self._writer.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown: as it stands
 
     def write(self, points: Sequence[Point]) -> None:
         """Add points and flush them, to be seen."""
@@ -116,89 +116,119 @@ class EventFiles:
         self._writer.close()
 
 
-STATE: Final = "trackio_state.json"
-PLACE: Final = "TRACKIO_DIR"  # read by the package when it is imported
+class ServiceRun:
+    """A run of a service to which a point is sent where no attempt sent it before; the service has no NaN."""
 
-
-class TrackioTracking(Tracking):
-    """Track runs in Trackio's own folder, `trackio` next to the runs; the variable TRACKIO_DIR names another.
-
-    Raises: EnvironmentProblem without the package.
-    """
-
-    def __init__(self, *, project: str = "lmtrain") -> None:
-        if not project:
-            raise ConfigurationError("logger.project='' is empty; the default is lmtrain.")
-        require_package("trackio", logger="trackio")
-        self.project = project
-
-    def start(self, run_folder: RunFolder) -> FollowingHandle:
-        """Go on with the run of this folder, or begin it."""
-        os.environ.setdefault(PLACE, str(run_folder.root.absolute() / "trackio"))
-        return FollowingHandle(run_folder, "Trackio", lambda: TrackioRun(run_folder, self.project))
-
-
-class TrackioRun:
-    """A run there; a point is sent where no attempt sent it before."""
-
-    def __init__(self, run_folder: RunFolder, project: str) -> None:
-        import trackio  # pyright: ignore[reportMissingImports]  not in the lock
-
-        name = str(run_folder.path.relative_to(run_folder.root))
-        store = f"{os.environ.get(PLACE)} {project} {name}"
-        self._sent = SentPoints(run_folder.path / STATE, store=store)
-        attempts = run_folder.attempts()
-        job = atomic_files.read_json(attempts[-1] / "job.json") if attempts else {}
-        self._run: Any = trackio.init(
-            project=project,
-            name=name,
-            group=run_folder.read_identity().get("sweep"),
-            config=redact(job.get("config", {})),
-            resume="allow",
-            embed=False,
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
+    def __init__(
+        self, sent: SentPoints, *, log: Callable[[Point, dict[str, float]], object], finish: Callable[[Status], object]
+    ) -> None:
+        self._sent, self._log, self._finish = sent, log, finish
 
     def write(self, points: Sequence[Point]) -> None:
         """Send the points missing there; infinite values and NaN are left out."""
         for point in points:
             finite = {key: value for key, value in self._sent.take_missing(point).items() if math.isfinite(value)}
             if finite:
-                self._run.log({"tokens": point.tokens, **finite}, step=point.step)
+                self._log(point, {"tokens": point.tokens, **finite})
         self._sent.keep()
 
     def close(self, status: Status) -> None:
         """Write the remaining points."""
-        del status
-        self._run.finish()
+        self._finish(status)
+
+
+PLACE: Final = "TRACKIO_DIR"  # read by the package when it is imported
+
+
+class TrackioTracking(Following):
+    """Track runs in Trackio's own folder, `trackio` next to the runs; the variable TRACKIO_DIR names another.
+
+    Raises: EnvironmentProblem without the package.
+    """
+
+    name = "Trackio"
+
+    def __init__(self, *, project: str = "lmtrain") -> None:
+        self.project = _project(project)
+        require_package("trackio", logger="trackio")
+
+    @override
+    def start(self, run_folder: RunFolder) -> None:
+        os.environ.setdefault(PLACE, str(run_folder.root.absolute() / "trackio"))
+        super().start(run_folder)
+
+    @override
+    def open_writer(self, run_folder: RunFolder) -> PointWriter:
+        import trackio  # pyright: ignore[reportMissingImports]  not in the lock
+
+        name = str(run_folder.path.relative_to(run_folder.root))
+        sent = SentPoints(
+            run_folder.path / "trackio_state.json", store=f"{os.environ.get(PLACE)} {self.project} {name}"
+        )
+        run: Any = trackio.init(
+            project=self.project,
+            name=name,
+            group=run_folder.read_identity().get("sweep"),
+            config=_config(run_folder),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+        return ServiceRun(
+            sent, log=lambda point, values: run.log(values, step=point.step), finish=lambda _: run.finish()
+        )
 
 
 Mode = Literal["online", "offline"]
 HOST: Final = "api.wandb.ai"
 
 
-class WandbTracking(Tracking):
+class WandbTracking(Following):
     """Track runs in Weights & Biases; `entity` None is the account's own, `offline` waits for `wandb sync`.
 
     Raises: EnvironmentProblem without the package, or online without a key.
     """
 
+    name = "W&B"
+
     def __init__(self, *, project: str = "lmtrain", entity: str | None = None, mode: Mode = "online") -> None:
-        if not project:
-            raise ConfigurationError("logger.project='' is empty; the default is lmtrain.")
+        self.project, self.entity = _project(project), entity
+        self.mode: Mode = mode
         require_package("wandb", logger="wandb")
         if mode == "online" and not has_key():
             raise EnvironmentProblem(
                 "logger=wandb has no key for api.wandb.ai: type `wandb login` once, set WANDB_API_KEY, "
                 "or use logger.mode=offline."
             )
-        self.project, self.entity, self.mode = project, entity, mode
 
-    def start(self, run_folder: RunFolder) -> FollowingHandle:
-        """Go on with the run of this folder, or begin it."""
-        settings = {"project": self.project, "entity": self.entity, "mode": self.mode}
-        return FollowingHandle(run_folder, "W&B", lambda: WandbRun(run_folder, settings))
+    @override
+    def open_writer(self, run_folder: RunFolder) -> PointWriter:
+        import wandb  # seconds
+
+        identity = str(run_folder.read_identity().get("run", run_folder.path))
+        config = _config(run_folder)
+        run = wandb.init(
+            project=self.project,
+            entity=self.entity,
+            mode=self.mode,
+            tags=config.get("run", {}).get("tags"),
+            notes=config.get("run", {}).get("notes"),
+            id=hashlib.sha256(identity.encode()).hexdigest()[:16],
+            name=run_folder.name,
+            resume="allow" if self.mode == "online" else None,  # offline it is said to be ignored
+            dir=str(run_folder.path),
+            config=config,
+            settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_meta=True),
+        )
+        run.define_metric("*", step_metric="step")
+
+        def finish(status: Status) -> None:
+            """Give the run its end; a clean stop, to go on with the same command, is not a failure."""
+            run.finish(exit_code=0 if status.is_clean_stop else status.exit_code or 0)
+
+        sent = SentPoints(run_folder.path / "wandb_state.json", store=f"{self.entity}/{self.project}")
+        return ServiceRun(sent, log=lambda point, values: run.log({"step": point.step, **values}), finish=finish)
 
 
 def has_key() -> bool:
@@ -212,48 +242,6 @@ def has_key() -> bool:
         return False
 
 
-class WandbRun:
-    """A run there; a point is sent where no attempt sent it before."""
-
-    def __init__(self, run_folder: RunFolder, settings: dict[str, Any]) -> None:
-        import wandb  # seconds
-
-        identity = str(run_folder.read_identity().get("run", run_folder.path))
-        store = f"{settings['entity']}/{settings['project']}"
-        self._sent = SentPoints(run_folder.path / "wandb_state.json", store=store)
-        config = _config(run_folder)
-        self._run: Run = wandb.init(
-            **settings,
-            tags=config.get("run", {}).get("tags"),
-            notes=config.get("run", {}).get("notes"),
-            id=hashlib.sha256(identity.encode()).hexdigest()[:16],
-            name=run_folder.name,
-            resume="allow" if settings["mode"] == "online" else None,  # offline it is said to be ignored
-            dir=str(run_folder.path),
-            config=config,
-            settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_meta=True),
-        )
-        self._run.define_metric("*", step_metric="step")
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Send the points missing there."""
-        for point in points:
-            if fresh := self._sent.take_missing(point):
-                finite = {key: value if math.isfinite(value) else str(value) for key, value in fresh.items()}
-                self._run.log({"step": point.step, "tokens": point.tokens, **finite})
-        self._sent.keep()
-
-    def close(self, status: Status) -> None:
-        """Give the run its end; a clean stop, to go on with the same command, is not a failure."""
-        self._run.finish(exit_code=0 if status.is_clean_stop else status.exit_code or 0)
-
-
-def _config(run_folder: RunFolder) -> dict[str, Any]:
-    attempts = run_folder.attempts()
-    path = attempts[-1] / "config.yaml" if attempts else run_folder.path / "config.yaml"
-    return redact(foreign_yaml.read(path) or {}) if path.exists() else {}
-
-
 def require_package(package: str, *, logger: str) -> None:
     """Look for the package of an option of `logger`, whose extra has its name.
 
@@ -264,3 +252,15 @@ def require_package(package: str, *, logger: str) -> None:
         raise EnvironmentProblem(
             f"logger={logger} needs the package {package}: {install_command(package)}, or use logger=csv."
         )
+
+
+def _project(name: str) -> str:
+    if not name:
+        raise ConfigurationError("logger.project='' is empty; the default is lmtrain.")
+    return name
+
+
+def _config(run_folder: RunFolder) -> dict[str, Any]:
+    """Return the newest attempt's config without secrets, empty without one."""
+    path = (run_folder.attempts() or [run_folder.path])[-1] / "config.yaml"
+    return redact(foreign_yaml.read(path) or {}) if path.exists() else {}

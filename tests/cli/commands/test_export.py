@@ -1,4 +1,4 @@
-"""Commands that exchange models: export, its registration, import and push."""
+"""Commands that exchange models: export, import and push."""
 
 import json
 from pathlib import Path

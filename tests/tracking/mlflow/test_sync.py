@@ -70,7 +70,7 @@ def test_a_store_of_this_person_is_used_again(run, address, monkeypatch, tmp_pat
     monkeypatch.setenv("CANARY_PW", "canary-of-1-day")
     sent: list[str] = []
     monkeypatch.setattr(
-        "lmtrain.tracking.mlflow.sync.follow", lambda *_, **words: sent.append(words["tracking_uri"]) or True
+        "lmtrain.tracking.mlflow.sync.follow", lambda _, store, **__: sent.append(store.tracking_uri) or True
     )
     sync(run.path, tracking_uri="https://me:other@TYPED.example/y")
     run.note({"mlflow": {"tracking_uri": address, "experiment": "lmtrain"}})
@@ -89,8 +89,8 @@ def test_replay_is_complete_and_may_be_repeated(run):
     assert sync(run.path) == first
 
     client = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
-    assert len(client.get_metric_history(first.run_id, "train/loss")) == 100
-    assert client.get_run(first.run_id).info.status == "FINISHED"
+    assert len(client.get_metric_history(first, "train/loss")) == 100
+    assert client.get_run(first).info.status == "FINISHED"
 
 
 @pytest.mark.slow
@@ -129,5 +129,5 @@ def test_living_run_stays_running(run):
         holder.kill()
         holder.communicate()
     client = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
-    assert client.get_run(tracked.run_id).info.status == "RUNNING"
+    assert client.get_run(tracked).info.status == "RUNNING"
     assert atomic_files.read_json(run.status_path)["status"] == "RUNNING"

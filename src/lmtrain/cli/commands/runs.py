@@ -214,7 +214,7 @@ def sync(words: list[str], *, program: str = "lmtrain sync") -> int:
     from lmtrain.tracking.mlflow.sync import sync as sync_run
 
     with prints_to_stderr(asked.json):
-        tracked = sync_run(asked.run, tracking_uri=asked.tracking_uri)
-    answer = {"run_id": tracked.run_id, "is_complete": tracked.is_complete}
-    print(json.dumps(answer) if asked.json else f"{asked.run} is complete in MLflow, run {tracked.run_id}")
+        run_id = sync_run(asked.run, tracking_uri=asked.tracking_uri)
+    answer = {"run_id": run_id, "is_complete": True}
+    print(json.dumps(answer) if asked.json else f"{asked.run} is complete in MLflow, run {run_id}")
     return EXIT_DONE

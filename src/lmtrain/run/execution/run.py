@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -166,7 +167,8 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
         except StoppedEarly as stop:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
-    handle = job.config.logger.build().start(folder)
+    tracking = job.config.logger.build()
+    tracking.start(folder)
     code, at_once, reason = 1, False, None
     try:
         code = _fit_in_memory(job, run, checkpoint)
@@ -191,7 +193,9 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 raise
             finally:
                 status = Status(status_name(code), exit_code=code, step=step, tokens=tokens, reason=reason)
-                handle.finish(status, at_once=at_once, close=lambda: keep_report(folder.path))
+                write_status(folder.path, replace(status, is_closing=True))  # a tracker waits for the last files
+                keep_report(folder.path)
+                tracking.finish(status, at_once=at_once)
     if code == EXIT_DONE:
         if line := run.datamodule.sources_line(step):
             print(line)

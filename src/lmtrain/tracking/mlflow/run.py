@@ -1,8 +1,8 @@
-"""One run as one run in MLflow: the same curves, parameters, files, checkpoints and state, each sent once.
+"""One run as one run in MLflow: the same curves, parameters, files and state, each sent once.
 
 MLflow keeps every point it is given, and a resumed run trains some steps again: a point is sent only if none of its
 curve's at that step was. MLflow draws curves over steps only: a few are mirrored under by_tokens/, where the step is
-the number of tokens. Checkpoints are logged models by reference: no file is copied.
+the number of tokens.
 """
 
 import json
@@ -12,17 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from mlflow.entities import Dataset, DatasetInput, LoggedModelOutput, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS
-from lmtrain.storage import foreign_json, foreign_yaml
-from lmtrain.storage.hashed_folder import MANIFEST
+from lmtrain.storage import foreign_yaml
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.following import SentPoints, curve_points
 from lmtrain.tracking.mlflow.client import Store, find_or_create
 from lmtrain.tracking.node_load import SYSTEM, load_logs
-from lmtrain.tracking.parameters import MAXIMUM_VALUE_CHARACTERS, readable_params, tracking_key
+from lmtrain.tracking.parameters import MAXIMUM_VALUE_CHARACTERS, run_parameters, tracking_key
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import LogOffset, Point, read_after
@@ -73,7 +71,6 @@ class MlflowRun:
         self._curves = SentPoints(folder.path / SENT, store=place)
         self._unsent: list[Metric] = []  # of a call that failed
         self._places: dict[Path, LogOffset] = {}
-        self._models = LoggedModels(client, self.run_id, found.info.experiment_id)
         self._num_attempts_sent = 0
         self._sent_files: dict[Path, int] = {}
 
@@ -91,8 +88,6 @@ class MlflowRun:
                 self._tag(_origin_tags(folder))
             self._num_attempts_sent += 1
         self._send_files()
-        if num_points == 0:  # the models are ranked by points that are there
-            self._models.send(self._folder.path / "checkpoints")
         return num_points == 0
 
     def end(self, status: Status) -> None:
@@ -126,8 +121,7 @@ class MlflowRun:
     def _send_params(self, folder: Path) -> None:
         config = cast("object", foreign_yaml.parse(_read(folder / "config.yaml")))
         plan = read_json(self._folder.plan_path)
-        typed = _read(folder / "overrides.txt").splitlines()
-        flat = readable_params(cast("dict[str, object]", config), typed, plan) if isinstance(config, dict) else {}
+        flat = run_parameters(cast("dict[str, object]", config), plan) if isinstance(config, dict) else {}
         new = {key: value for key, value in flat.items() if key not in self._params}
         for part in _parts(list(new.items()), ENTRIES_A_CALL):
             self._client.log_batch(self.run_id, params=[Param(key, value) for key, value in part])
@@ -169,47 +163,6 @@ class MlflowRun:
         rows = [RunTag(tracking_key(key), value[:MAXIMUM_VALUE_CHARACTERS]) for key, value in tags.items()]
         for part in _parts(rows, ENTRIES_A_CALL):
             self._client.log_batch(self.run_id, tags=part)
-
-
-class LoggedModels:
-    """A run's checkpoints as logged models, ranked by their scores; one whose checkpoint was removed is deleted."""
-
-    def __init__(self, client: MlflowClient, run_id: str, experiment: str) -> None:
-        self._client, self._run_id, self._experiment = client, run_id, experiment
-        self._models: dict[str, str] | None = None  # ids by checkpoint name
-
-    def send(self, folder: Path) -> None:
-        """Make the store's models those of a folder's checkpoints, whose points are in the store."""
-        present = {path.parent.name: path for path in sorted(folder.glob(f"step_*/{MANIFEST}"))}
-        if self._models is None:
-            text = f"source_run_id = '{self._run_id}'"
-            found = self._client.search_logged_models([self._experiment], filter_string=text) if present else []
-            self._models = {str(model.name): str(model.model_id) for model in found}
-        for name, path in present.items():
-            if name not in self._models and (facts := _facts(path)):
-                self._models[name] = self._create(name, path.parent, facts)
-        for name in [name for name in self._models if name not in present]:
-            self._client.delete_logged_model(self._models.pop(name))
-
-    def _create(self, name: str, folder: Path, facts: dict[str, Any]) -> str:
-        step = int(facts["step"])
-        model = self._client.create_logged_model(
-            self._experiment,
-            name=name,
-            source_run_id=self._run_id,
-            tags={"lmtrain.checkpoint": str(folder)},
-            params={"step": str(step), "tokens": str(facts["tokens"])},
-            model_type="lmtrain checkpoint",
-        )
-        model_id = str(model.model_id)
-        self._client.log_outputs(self._run_id, [LoggedModelOutput(model_id, step=step)])
-        # Its metrics are points that the run has already, with their own times, so that none is doubled.
-        for key in (tracking_key(key) for key in (BITS_PER_BYTE, VALIDATION_LOSS) if key in facts.get("metrics", {})):
-            points = [each for each in self._client.get_metric_history(self._run_id, key) if each.step == step]
-            for point in points[:1]:
-                self._client.log_metric(self._run_id, key, point.value, point.timestamp, step, model_id=model_id)
-        self._client.finalize_logged_model(model_id, "READY")
-        return model_id
 
 
 def open_sweep(client: MlflowClient, store: Store, sweep: str, *, name: str = "") -> str:
@@ -254,15 +207,6 @@ def _origin_tags(folder: Path) -> dict[str, str]:
         "lmtrain.overrides": " ".join(_read(folder / "overrides.txt").split()),
     }
     return {key: str(value) for key, value in tags.items() if value is not None}
-
-
-def _facts(manifest: Path) -> dict[str, Any] | None:
-    """Return a checkpoint's facts, None if they cannot be read."""
-    try:
-        facts = foreign_json.read(manifest)
-    except (OSError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) and "step" in facts and "tokens" in facts else None
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

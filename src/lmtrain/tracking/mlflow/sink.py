@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking import atomic_files
@@ -40,9 +41,8 @@ ERROR_CHARACTERS: Final = 200
 
 @dataclass(frozen=True)
 class SinkState:
-    """A sink's progress, for its trainer; `run_id` is of one store only."""
+    """A sink's progress, for its trainer: the id of the run in its store, and the last error until it has passed."""
 
-    phase: Literal["starting", "sending", "failing", "done"] = "starting"
     run_id: str | None = None
     error: str | None = None
 
@@ -50,7 +50,7 @@ class SinkState:
 def read_state(folder: Path) -> SinkState:
     """Return the progress of a run folder's last sink."""
     row: dict[str, Any] = atomic_files.read_json(folder / "mlflow_state.json")
-    return SinkState(**{name: row[name] for name in SinkState.__dataclass_fields__ if name in row})
+    return SinkState(run_id=row.get("run_id"), error=row.get("error"))
 
 
 def write_state(folder: Path, state: SinkState) -> None:
@@ -63,14 +63,13 @@ class Sink:
 
     def __init__(self, folder: RunFolder, store: Store) -> None:
         self._folder, self._store = folder, store
-        self._state = SinkState(run_id=read_state(folder.path).run_id)
+        self._state = read_state(folder.path)
         self._run: MlflowRun | None = None
 
     def send(self) -> bool:
         """Send what is missing in the store, and return whether that was all."""
         if self._run is None:
             client = open_client(self._store)
-            self._note(phase="sending")  # from here on a slow answer is the server's doing
             from lmtrain.tracking.mlflow.run import MlflowRun  # imports MLflow, after open_client has set it up
 
             run = MlflowRun(client, self._store, self._folder)
@@ -79,14 +78,13 @@ class Sink:
                 run.mark_running()
             self._run = run
         is_all = self._run.send()
-        self._note(phase="sending", error=None, run_id=self._run.run_id)
+        self._note(SinkState(run_id=self._run.run_id))
         return is_all
 
     def end(self, status: Status) -> None:
         """Give the run its last state in the store; one of RUNNING means another process's hold of it."""
         if self._run is not None and status.status != "RUNNING":
             self._run.end(status)
-        self._note(phase="done", error=None)
 
     def fail(self, error: Exception) -> None:
         """Remember why nothing was sent."""
@@ -95,19 +93,18 @@ class Sink:
         if self._state.error != short:
             sys.stderr.write(f"{text}\n")
         with contextlib.suppress(EnvironmentProblem):  # a disk that is full is full for this too
-            self._note(phase="failing", error=short)
+            self._note(replace(self._state, error=short))
 
-    def _note(self, **changes: Any) -> None:
-        if (state := replace(self._state, **changes)) != self._state:
+    def _note(self, state: SinkState) -> None:
+        if state != self._state:
             self._state = state
             write_state(self._folder.path, state)
 
 
 def follow(
     run_folder: Path,
+    store: Store,
     *,
-    tracking_uri: str,
-    experiment: str,
     last_status: Callable[[], Status | None],
     drain_seconds: float = 10.0,
 ) -> bool:
@@ -117,7 +114,7 @@ def follow(
     """
     folder = RunFolder(run_folder)
     with file_lock(folder.path / ".mlflow.lock", wait_seconds=PREDECESSOR_SECONDS, note=str(os.getpid())):
-        sink = Sink(folder, Store(folder.known_root(), tracking_uri, experiment))
+        sink = Sink(folder, store)
         deadline, pause = float("inf"), FIRST_PAUSE_SECONDS
         while True:
             status = last_status()
@@ -148,28 +145,18 @@ def _wait(seconds: float, last_status: Callable[[], Status | None]) -> None:
             return
 
 
-class Trainer:
-    """The training process, our parent."""
-
-    def __init__(self, process: int, folder: Path) -> None:
-        self._process = process
-        self._folder = folder
-        self._gone_at: float | None = None
-
-    def last_status(self) -> Status | None:
-        """Return how the run ended, None while it goes on; a killed trainer's end is recorded here."""
-        status, is_there = read_status(self._folder), os.getppid() == self._process
-        is_closing = status is not None and status.is_closing and is_there
-        if status is not None and status.status != "RUNNING" and not is_closing:
-            return status
-        if is_there:
-            return None
-        self._gone_at = self._gone_at or time.monotonic()
-        if time.monotonic() - self._gone_at < ORPHAN_GRACE_SECONDS:
-            return None
-        if status is None or status.process == self._process:
-            write_status(self._folder, Status("KILLED", process=self._process))
-        return read_status(self._folder)
+def last_status(folder: Path, trainer: int) -> Status | None:
+    """Return how a run ended, None while its trainer, our parent, is at it; a killed one's end is recorded here."""
+    status, is_there = read_status(folder), os.getppid() == trainer
+    if status is not None and status.status != "RUNNING" and not (status.is_closing and is_there):
+        return status
+    if is_there:
+        return None
+    time.sleep(ORPHAN_GRACE_SECONDS)
+    status = read_status(folder)
+    if status is None or (status.status == "RUNNING" and status.process == trainer):
+        write_status(folder, Status("KILLED", process=trainer))
+    return read_status(folder)
 
 
 def main() -> int:
@@ -178,11 +165,13 @@ def main() -> int:
     parser.add_argument("run_folder", type=Path)
     run_folder = cast("Path", parser.parse_args().run_folder).absolute()
     settings = json.loads(sys.stdin.read())
-    process = int(settings.pop("trainer"))
+    process = int(settings["trainer"])
     sys.stdout = sys.stderr = RedactedStream(sys.stderr)  # the output of MLflow and its drivers goes into a file
     os.nice(10)
     threading.Thread(target=_end_after, args=(process,), daemon=True).start()
-    return 0 if follow(run_folder, last_status=Trainer(process, run_folder).last_status, **settings) else 1
+    store = Store(RunFolder(run_folder).known_root(), settings["tracking_uri"], settings["experiment"])
+    ended = partial(last_status, run_folder, process)
+    return 0 if follow(run_folder, store, last_status=ended, drain_seconds=settings["drain_seconds"]) else 1
 
 
 def _end_after(process: int) -> None:

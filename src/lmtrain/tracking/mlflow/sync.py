@@ -8,7 +8,7 @@ from lmtrain.tracking.mlflow.client import Store, check_uri, default_uri, is_kno
 from lmtrain.tracking.mlflow.sink import follow, read_state
 from lmtrain.tracking.redaction import REDACTED, REFERENCE, redact_text, resolve_references
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.status import Status, Tracked, read_status, settled_status, write_status
+from lmtrain.tracking.status import Status, read_status, settled_status, write_status
 
 SYNC_SECONDS = 30.0
 
@@ -19,8 +19,10 @@ def sync(
     tracking_uri: str | None = None,
     experiment: str | None = None,
     seconds: float = SYNC_SECONDS,
-) -> Tracked:
-    """Replay a run into MLflow; points already there are not sent again. None means where the run was tracked before.
+) -> str | None:
+    """Replay a run into MLflow; points already there are not sent again. Return its id there.
+
+    None means where the run was tracked before.
 
     Raises:
         ConfigurationError: run_folder is not a run, names a store that nobody here typed, or lacks its password.
@@ -31,17 +33,11 @@ def sync(
         remember_server(tracking_uri)
     folder = RunFolder(run_folder)
     status = _settled_status(folder)
-    is_complete = follow(
-        folder.path,
-        tracking_uri=store.tracking_uri,
-        experiment=store.experiment,
-        last_status=lambda: status,
-        drain_seconds=seconds,
-    )
+    is_complete = follow(folder.path, store, last_status=lambda: status, drain_seconds=seconds)
     state = read_state(folder.path)
     if not is_complete:
         raise EnvironmentProblem(f"MLflow at {redact_text(store.tracking_uri)} failed: {state.error}.")
-    return Tracked(run_id=state.run_id, is_complete=True)
+    return state.run_id
 
 
 def tracked_store(run_folder: Path, *, tracking_uri: str | None = None, experiment: str | None = None) -> Store:
