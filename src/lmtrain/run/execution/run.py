@@ -193,8 +193,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 raise
             finally:
                 status = Status(status_name(code), exit_code=code, step=step, tokens=tokens, reason=reason)
-                write_status(folder.path, replace(status, is_closing=True))  # a tracker waits for the last files
-                keep_report(folder.path)
+                keep_report(folder.path, status)
                 tracking.finish(status, at_once=at_once)
     if code == EXIT_DONE:
         if line := run.datamodule.sources_line(step):
@@ -203,8 +202,9 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     return code
 
 
-def keep_report(folder: Path) -> None:
-    """Write report.html and ledger.json; a full disk loses these, but not the run's exit code."""
+def keep_report(folder: Path, status: Status) -> None:
+    """Write report.html and ledger.json of a run that ended so; a full disk loses these, but not its exit code."""
+    write_status(folder, replace(status, is_closing=True))  # a tracker waits for them
     try:
         write_report(folder)
         write_json(folder / "ledger.json", read_ledger(folder).to_json())
