@@ -5,10 +5,9 @@ import json
 import pytest
 
 from lmtrain.report.runs.facts import RunRecord
-from lmtrain.report.runs.held_out import comparable, held_out_text, why_unranked
+from lmtrain.report.runs.held_out import comparable, held_out_text
 from lmtrain.report.runs.listing import in_brief
 from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.tracking.sweep_file import UNKNOWN, HeldOutText
 from tests.points import append_point
 from tests.report.conftest import write
 
@@ -63,20 +62,6 @@ def test_a_score_of_conversations_is_of_the_assistants_words_without_a_compresso
     assert found.part_words == "the assistant's words, 4,999 of 5,000 bytes"
     assert "gzip" not in str(found.worst_first()), "it read the users' turns too"
     assert held_out_text(folder, RunRecord(folder).points, split="validation").is_assistant
-
-
-def text(*, source="notes", split_bytes=5000, num_bytes=5000, tokenizer="t"):
-    return HeldOutText(source=source, split_bytes=split_bytes, num_bytes=num_bytes, tokenizer=tokenizer)
-
-
-def test_scores_are_ranked_on_one_part_of_one_text_and_nats_of_one_tokenizer():
-    bits, loss = "validation/bits_per_byte", "validation/loss"
-    assert why_unranked([text(), text(num_bytes=4990), text(source=UNKNOWN)], metric=bits) is None
-    assert why_unranked([text(), text(tokenizer="u")], metric=bits) is None
-    assert "not the same part" in str(why_unranked([text(), text(num_bytes=100)], metric=bits))
-    assert why_unranked([text(), text(num_bytes=100)], metric="train/loss") is None, "not of the held-out text"
-    assert "texts differ" in str(why_unranked([text(), text(split_bytes=6000)], metric="train/loss"))
-    assert "do not compare between tokenizers" in str(why_unranked([text(), text(tokenizer="u")], metric=loss))
 
 
 def test_scores_of_other_bytes_than_the_newest_go_and_all_else_stays():

@@ -7,9 +7,14 @@ import time
 import pytest
 
 from lmtrain.report.ledger import read_ledger, slow_ranks
-from lmtrain.report.ledger_page import text_of
+from lmtrain.report.ledger_page import page
 from lmtrain.report.runs.attempts import read_attempts
+from lmtrain.report.show import plain_text
 from tests.report.ledger_folder import PLAN, ROWS, row, write, write_fork
+
+
+def text_of(ledger):
+    return plain_text(page(ledger))
 
 
 def test_the_accounts_are_those_of_the_events(tmp_path):

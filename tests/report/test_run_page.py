@@ -49,7 +49,7 @@ def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
         assert shown in page.text
     labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
     assert labels[0].startswith("Training loss, nats per token, over tokens: from 5 to 1")
-    assert len(labels) == 5, "the loss over tokens and time, the score, goodput, and the bars"
+    assert len(labels) == 3, "the loss, the score, and the bars"
 
 
 def test_a_killed_run_s_page_is_of_its_last_step_and_says_of_which_its_score_is(folder):

@@ -26,7 +26,6 @@ VERBS: Final = {
     "ls": ("runs:ls", "list all runs with their state, step, loss and validation"),
     "show": ("runs:show", "show a run: its state, results, files, what is next"),
     "tail": ("runs:tail", "print a run's newest steps, and follow it"),
-    "diff": ("runs:diff", "print the differences of two runs"),
     "stop": ("stop:stop", "stop runs after their step, each with a checkpoint"),
     "ledger": ("runs:ledger", "show where every second of a run went, also while it runs"),
     "report": ("runs:report", "write a run as one HTML file, with curves"),

@@ -2,20 +2,17 @@
 
 import math
 import statistics
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.accounting.observed.time_accounts import step_seconds
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.report.runs.attempts import OwnSteps
-from lmtrain.report.runs.facts import PRUNED, RunRecord, newest_job, trial_of
+from lmtrain.report.runs.facts import PRUNED, RunRecord, newest_job, split_measured, trial_of
 from lmtrain.report.runs.held_out import comparable, held_out_text
 from lmtrain.report.spread import Spread, spread
 from lmtrain.tracking.parameters import flatten
@@ -36,26 +33,15 @@ EXECUTION: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """One run: `settings` decide what it learns, without the seed; `words` are the overrides typed for it.
+    """One run: `settings` decide what it learns, without the seed; `words` are the overrides typed for it."""
 
-    `seconds` are those of its own steps until each number of tokens; empty without accounts.
-    """
-
-    folder: Path
+    record: RunRecord
     name: str
-    status: str
-    exit_code: int | None
-    step: int
-    num_steps: int
     seed: str
     settings: dict[str, str]
     words: tuple[str, ...]
     held_out: HeldOutText
     curve: Curve
-    flops_per_token: float
-    tokens_per_second: float | None
-    seconds: Curve = ()
-    own: OwnSteps = field(default_factory=OwnSteps)
 
     @property
     def final(self) -> float:
@@ -67,26 +53,18 @@ class ComparedRun:
         """Return its training tokens at the last measurement."""
         return self.curve[-1][0]
 
-    def seconds_at(self, tokens: float) -> float | None:
-        """Return the seconds of its steps until these tokens, on a straight line between two readings."""
-        return between(self.seconds, tokens) if self.seconds else None
-
     @property
     def trouble(self) -> str | None:
         """Say why the run's last value is not the result of its settings; None if it is."""
-        if self.status != FINISHED:
-            code = "" if self.exit_code is None else f", exit code {self.exit_code}"
-            return f"{self.status.lower()}{code} at step {self.step:,} of {self.num_steps:,}"
+        state, status = self.record.shown_status, self.record.status
+        if state != FINISHED:
+            code = (
+                "" if state == PRUNED or not status or status.exit_code is None else f", exit code {status.exit_code}"
+            )
+            return f"{state.lower()}{code} at step {self.record.step:,} of {self.record.num_steps:,}"
         if not self.curve:
-            return f"no score in {self.folder.name}/metrics.jsonl"
+            return f"no score in {self.record.folder.name}/metrics.jsonl"
         return None if math.isfinite(self.final) else f"diverged: its last value is {self.final}"
-
-
-def between(curve: Curve, place: float) -> float:
-    """Return a rising curve's value at a place, on a straight line between its points; the nearest end's outside."""
-    index = min(bisect_left(curve, (place, -math.inf)), len(curve) - 1)
-    (left, low), (right, high) = curve[max(0, index - 1)], curve[index]
-    return high if right <= left else low + (high - low) * min(1.0, max(0.0, (place - left) / (right - left)))
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, str]:
@@ -102,8 +80,8 @@ def changed_settings(folder: Path, asked: dict[str, Any]) -> str:
     )
 
 
-def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedRun:
-    """Read a run's folder.
+def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE, name: str | None = None) -> ComparedRun:
+    """Read a run's folder; `name` None is the run's own.
 
     Raises:
         ConfigurationError: The run has no such metric.
@@ -112,34 +90,21 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
     record = RunRecord(folder)
     if record.status is None or not record.job.get("config"):
         raise DataError(f"{folder} has no status or no settings (attempts/<n>/job.json); leave it out.")
-    flat, shown = flatten(record.job["config"]), record.shown_status
+    flat = flatten(record.job["config"])
     return ComparedRun(
-        folder=folder,
-        name=record.name,
-        status=shown,
-        exit_code=None if shown == PRUNED else record.status.exit_code,
-        step=max((point.step for point in record.points), default=0),
-        num_steps=record.plan.get("horizon", {}).get("steps", 0),
+        record=record,
+        name=name or record.name,
         seed=flat.get("seed", ""),
         settings=settings_of(record.job["config"]),
         words=tuple(word for word in record.overrides if _is_of_learning(word)),
-        held_out=held_out_text(folder, record.points, split=flat.get("callbacks.validation.split", "validation")),
-        curve=_curve(comparable(record.points), metric, name=folder.name, is_over=shown == FINISHED),
-        flops_per_token=record.plan.get("flops_per_token", {}).get("palm", 0),
-        tokens_per_second=record.tokens_per_second,
-        seconds=[(float(step * record.own.tokens_per_step), spent) for step, spent in step_seconds(record.attempts)],
-        own=record.own,
+        held_out=held_out_text(folder, record.points, split=split_measured(record.job)),
+        curve=_curve(comparable(record.points), metric, name=folder.name, is_over=record.shown_status == FINISHED),
     )
 
 
 def _is_of_learning(word: str) -> bool:
     key = word.lstrip("+~").partition("=")[0]
     return key not in ("seed", "logger", "experiment") and not f"{key}.".startswith(EXECUTION)
-
-
-def is_of_training(metric: str) -> bool:
-    """Report whether a metric is measured on the training text."""
-    return metric.startswith("train/")
 
 
 def _curve(points: Sequence[Point], metric: str, *, name: str, is_over: bool) -> Curve:
@@ -151,7 +116,7 @@ def _curve(points: Sequence[Point], metric: str, *, name: str, is_over: bool) ->
         known = sorted({key for point in points for key in point.metrics if key.endswith(MEASURED)})
         has = f"it has {', '.join(known)}; choose one with --metric" if known else "it has no measurement"
         raise ConfigurationError(f"{name} has no {metric}; {has}.{suggest(metric, known)}")
-    if not is_of_training(metric) or len(curve) <= NUM_MEANS:
+    if not metric.startswith("train/") or len(curve) <= NUM_MEANS:
         return curve
     edges = [round(index * len(curve) / NUM_MEANS) for index in range(NUM_MEANS + 1)]
     parts = [curve[start:end] for start, end in pairwise(edges)]
@@ -181,31 +146,20 @@ class Choice:
         return statistics.fmean(run.tokens for run in self.runs)
 
     @property
-    def held_out_bytes(self) -> int:
-        """Return the bytes of held-out text that a run's last value is measured on."""
-        return self.runs[0].held_out.num_bytes
-
-    @property
     def flops(self) -> float:
         """Return the FLOPs of a run, by PaLM's count."""
-        return self.tokens * self.runs[0].flops_per_token
+        return self.tokens * self.flops_per_token
+
+    @property
+    def flops_per_token(self) -> float:
+        """Return the FLOPs of a token, by PaLM's count."""
+        return self.runs[0].record.plan.get("flops_per_token", {}).get("palm", 0)
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Return the mean speed of the runs."""
-        known = [run.tokens_per_second for run in self.runs if run.tokens_per_second is not None]
+        """Return the mean speed of the runs over whole steps, with and without loss; None: not logged."""
+        known = [speed.tokens_per_second / speed.loss_share for run in self.runs if (speed := run.record.speed)]
         return statistics.fmean(known) if known else None
-
-    def seconds_at(self, tokens: float) -> float | None:
-        """Return the mean seconds of the runs' own steps until these tokens; None if one has no accounts."""
-        known = [spent for run in self.runs if (spent := run.seconds_at(tokens)) is not None]
-        return statistics.fmean(known) if len(known) == len(self.runs) else None
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Return the tokens of the run that ended first and of the one that ended last."""
-        tokens = [run.tokens for run in self.runs]
-        return min(tokens), max(tokens)
 
     @cached_property
     def seed_values(self) -> list[tuple[float, list[float]]]:
@@ -213,8 +167,8 @@ class Choice:
         curves = [dict(run.curve) for run in self.runs]
         shared = sorted(set.intersection(*map(set, curves)))
         values = [(tokens, [curve[tokens] for curve in curves]) for tokens in shared]
-        first, last = self.ends
-        return values if first == last else [*values, (self.tokens, [run.final for run in self.runs])]
+        ends = {run.tokens for run in self.runs}
+        return values if len(ends) == 1 else [*values, (self.tokens, [run.final for run in self.runs])]
 
     @cached_property
     def mean_curve(self) -> Curve:
@@ -234,13 +188,11 @@ class Choice:
 
         None: never.
         """
-        before: tuple[float, float] | None = None
-        for tokens, value in self.mean_curve:
+        curve = self.mean_curve
+        for (start, before), (end, value) in pairwise([curve[0], *curve]):
             if value <= target or math.isclose(value, target):
-                if before is None or not math.isfinite(before[1]) or value >= target:
-                    return tokens
-                return before[0] + (before[1] - target) / (before[1] - value) * (tokens - before[0])
-            before = tokens, value
+                share = (before - target) / (before - value) if value < target < before < math.inf else 1.0
+                return start + share * (end - start)
         return None
 
 
@@ -264,7 +216,7 @@ def _labels(groups: Sequence[tuple[ComparedRun, ...]]) -> list[str]:
 
     A single group gets its trial's values, or all its overrides.
     """
-    if len(groups) == 1 and (trial := trial_of(groups[0][0].folder)):
+    if len(groups) == 1 and (trial := trial_of(groups[0][0].record.folder)):
         return [" ".join(trial.words)]
     typed = [min((run.words for run in runs), key=len) for runs in groups]
     shared = set(typed[0]).intersection(*typed) if len(typed) > 1 else set[str]()

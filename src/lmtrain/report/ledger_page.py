@@ -14,19 +14,8 @@ from lmtrain.accounting.observed.time_accounts import COMPUTE, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.ledger import FORMULAS, MOST_RANKS, RunLedger, SlowRanks
 from lmtrain.report.runs.attempts import speed_words
-from lmtrain.report.show import plain_text, show
 
 BAR_COLUMNS: Final = 30
-
-
-def print_ledger(ledger: RunLedger) -> None:
-    """Print the page, in colour on a terminal."""
-    show(page(ledger))
-
-
-def text_of(ledger: RunLedger) -> str:
-    """Return the page as plain text."""
-    return plain_text(page(ledger))
 
 
 def page(ledger: RunLedger) -> RenderableType:

@@ -1,4 +1,4 @@
-"""A run's curves for its page: the loss over tokens and over the time of its steps, all other metrics over tokens."""
+"""A run's curves for its page, over tokens."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -11,10 +11,8 @@ from lmtrain.accounting.observed.metric_names import (
     VALIDATION_TOKENS,
     speed_name,
 )
-from lmtrain.accounting.observed.time_accounts import goodput_so_far, step_seconds
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.charts import Points, Show, line_chart, plain
-from lmtrain.report.compared_runs import between
 from lmtrain.report.markup import Markup, section, tag
 from lmtrain.report.runs.facts import RunRecord
 from lmtrain.report.runs.held_out import comparable
@@ -25,7 +23,6 @@ def _bytes(value: float) -> str:
     return format_quantity(value, "bytes")
 
 
-GOODPUT: Final = "speed/goodput"  # logged of one attempt, drawn of all of them
 MOST_MEMORY: Final = "memory/peak_bytes"  # each process counts from 0; the run's is the highest so far
 # Metric, title with its unit, and how its values are written.
 OTHERS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
@@ -34,7 +31,6 @@ OTHERS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("train/skipped_steps", "Steps skipped as spikes", plain),
     ("speed/tokens_per_second", "Speed, {}", format_quantity),
     ("speed/mfu_palm", "MFU (PaLM), of the peak", "{:.1%}".format),
-    (GOODPUT, "Goodput so far, computing of the clock", "{:.1%}".format),
     (MOST_MEMORY, "Most memory so far, bytes", _bytes),
     ("communication/sent_bytes", "Sent deltas, bytes", _bytes),
 )
@@ -48,14 +44,9 @@ def curve_sections(record: RunRecord) -> list[Markup]:
     points, own = record.points, record.own
     losses = [point for point in points if TRAIN_LOSS in point.metrics]
     of_task = _drawn(points, OF_A_TASK)
-    name = f"Training loss, {'of the task' if of_task else 'nats per token'}, over"
-    training = [_chart(_curve(losses, TRAIN_LOSS), name=f"{name} tokens")]
-    if spent := [(float(step), seconds) for step, seconds in step_seconds(record.attempts)]:
-        unit, each = ("hours", 3600) if spent[-1][1] >= 3600 else ("minutes", 60) if spent[-1][1] >= 120 else ("s", 1)
-        over_time = [(between(spent, point.step) / each, point.metrics[TRAIN_LOSS]) for point in losses]
-        training.append(_chart(over_time, name=f"{name} {unit} of its steps", show_across=plain))
+    name = f"Training loss, {'of the task' if of_task else 'nats per token'}, over tokens"
+    training = [_chart(_curve(losses, TRAIN_LOSS), name=name)]
     curves = {name: _curve(points, name) for name, *_ in OTHERS}
-    curves[GOODPUT] = [(float(step * own.tokens_per_step), share) for step, share in goodput_so_far(record.attempts)]
     curves[MOST_MEMORY] = [*accumulate(curves[MOST_MEMORY], lambda old, new: (new[0], max(old[1], new[1])))]
     others = [
         _chart(curves[metric], name=title.format(speed_name(record.loss_share)), show=show)
@@ -95,6 +86,6 @@ def _curve(points: Sequence[Point], name: str) -> Points:
     return [(float(point.tokens), point.metrics[name]) for point in points if name in point.metrics]
 
 
-def _chart(curve: Points, *, name: str, show: Show = plain, show_across: Show = format_quantity) -> Markup:
-    chart = line_chart(curve, name=name, show=show, show_across=show_across)
+def _chart(curve: Points, *, name: str, show: Show = plain) -> Markup:
+    chart = line_chart(curve, name=name, show=show, show_across=format_quantity)
     return tag("div", tag("h3", name), chart) if chart else Markup("")

@@ -6,13 +6,11 @@ the same order, so much of the noise cancels. With too few shared seeds the inte
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 CONFIDENCE: Final = 0.95
-FEWEST_DECIMALS: Final = 4
-MOST_DECIMALS: Final = 6  # further digits depend on the order of a sum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +29,11 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A difference of two means and half the width of its 95% interval; None if the noise is not known.
-
-    `deviation` is that of one seed's difference, `num_seeds` are those of the choice with fewer.
-    """
+    """A difference of two means and half the width of its 95% interval; None if the noise is not known."""
 
     mean: float
     plus_minus: float | None
     is_paired: bool
-    deviation: float | None = None
-    num_seeds: int = 1
 
     @property
     def is_noise(self) -> bool | None:
@@ -71,22 +64,19 @@ def _paired(differences: Sequence[float]) -> Difference:
     if found.squared_error is None:
         return Difference(mean=found.mean, plus_minus=None, is_paired=True)
     width = student_quantile(CONFIDENCE, freedom=found.num - 1) * math.sqrt(found.squared_error)
-    return Difference(
-        mean=found.mean, plus_minus=width, is_paired=True, deviation=found.standard_deviation, num_seeds=found.num
-    )
+    return Difference(mean=found.mean, plus_minus=width, is_paired=True)
 
 
 def _welch(of: Spread, against: Spread) -> Difference:
     mean, errors = of.mean - against.mean, (of.squared_error, against.squared_error)
     if errors[0] is None or errors[1] is None:
         return Difference(mean=mean, plus_minus=None, is_paired=False)
-    total, num_seeds = errors[0] + errors[1], min(of.num, against.num)
+    total = errors[0] + errors[1]
     if total == 0.0:
-        return Difference(mean=mean, plus_minus=0.0, is_paired=False, deviation=0.0, num_seeds=num_seeds)
+        return Difference(mean=mean, plus_minus=0.0, is_paired=False)
     freedom = total**2 / (errors[0] ** 2 / (of.num - 1) + errors[1] ** 2 / (against.num - 1))
     width = student_quantile(CONFIDENCE, freedom=freedom) * math.sqrt(total)
-    deviation = math.sqrt(errors[0] * of.num + errors[1] * against.num)
-    return Difference(mean=mean, plus_minus=width, is_paired=False, deviation=deviation, num_seeds=num_seeds)
+    return Difference(mean=mean, plus_minus=width, is_paired=False)
 
 
 def student_quantile(confidence: float, *, freedom: float) -> float:
@@ -96,11 +86,18 @@ def student_quantile(confidence: float, *, freedom: float) -> float:
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
-def score_decimals(scores: Iterable[float]) -> int:
-    """Return the fewest decimals, four to six, with which different scores look different."""
-    different = {f"{score:.{MOST_DECIMALS}f}" for score in scores}
-    return next(
-        decimals
-        for decimals in range(FEWEST_DECIMALS, MOST_DECIMALS + 1)
-        if len({f"{float(score):.{decimals}f}" for score in different}) == len(different)
-    )
+def difference_words(found: Difference) -> str:
+    """Write a difference with its noise."""
+    if found.plus_minus is None:
+        return f"{found.mean:+.4f}, noise unknown"
+    return f"{found.mean:+.4f} ± {found.plus_minus:.4f}{' (noise)' if found.is_noise else ''}"
+
+
+def lead_words(best: str, of: Mapping[str, float], other: str, against: Mapping[str, float]) -> str:
+    """Write the lead of the best over another, both scored by seed, and whether it is noise; lower is better."""
+    found = difference(against, of)  # over shared seeds, which may rank the two the other way round
+    if not found.mean:
+        return f"{best} and {other} have the same score"
+    noise = "" if found.plus_minus is None else f" ± {found.plus_minus:.4f}"
+    verdict = {None: "noise unknown", True: "within noise", False: "more than noise"}[found.is_noise]
+    return f"{best} is {abs(found.mean):.4f}{noise} {'better' if found.mean > 0 else 'worse'} than {other}: {verdict}"

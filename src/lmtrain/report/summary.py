@@ -1,4 +1,4 @@
-"""A run's last page in the terminal: its result next to compressors', its cost, and the next commands to try.
+"""A run's last page in the terminal: its result next to compressors', its cost, and its files.
 
 Lines are not wrapped: paths and commands are copied whole.
 """
@@ -14,28 +14,20 @@ from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import ALL_OF_THEM, BITS_PER_BYTE, speed_name
 from lmtrain.accounting.observed.time_accounts import kind_words
-from lmtrain.accounting.quantities import format_count, format_quantity, typed_hours
-from lmtrain.report.kept_flags import kept_flags
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.profile_page import profile_lines
-from lmtrain.report.runs.facts import REPORT_FILE, ROOT, RunRecord
-from lmtrain.report.show import plain_text, show
+from lmtrain.report.runs.facts import REPORT_FILE, RunRecord
+from lmtrain.report.show import show
 from lmtrain.report.visible_text import visible
-from lmtrain.tracking.following import NoTracking
 from lmtrain.tracking.run_log import newest
 
 SAMPLE_LINES: Final = 14
 NUM_KINDS_OF_TIME: Final = 4
-OF_TEXT: Final = ("source", "data", "init_from")  # groups and keys of a run on a text of one's own
 
 
-def print_summary(folder: Path, *, allowed: Sequence[str] = ()) -> None:
-    """Print the summary of a run's folder, in colour on a terminal; `allowed` are the targets of `--allow-target`."""
-    show(page(RunRecord(folder, tuple(allowed))), soft_wrap=True)
-
-
-def summarize(folder: Path, *, allowed: Sequence[str] = ()) -> str:
-    """Return the summary of a run's folder as plain text."""
-    return plain_text(page(RunRecord(folder, tuple(allowed))), soft_wrap=True)
+def print_summary(folder: Path) -> None:
+    """Print the summary of a run's folder, in colour on a terminal."""
+    show(page(RunRecord(folder)), soft_wrap=True)
 
 
 def page(run: RunRecord) -> RenderableType:
@@ -56,10 +48,7 @@ def page(run: RunRecord) -> RenderableType:
         parts += [_heading("Where the profiled steps went"), *map(Text, profile)]
     if run.samples:
         parts += [_heading("A sample of what it writes"), *_sample(run)]
-    parts += [_heading("Where it is"), *_places(run), _heading("Next")]
-    for what, words in _next_commands(run):
-        parts += [Text(f"  # {what}", style="dim"), Text(f"  {words}")]
-    return Group(*parts)
+    return Group(*parts, _heading("Where it is"), *_places(run))
 
 
 def _took(run: RunRecord) -> Text:
@@ -106,44 +95,9 @@ def _places(run: RunRecord) -> list[Text]:
     rows.append(("all of it as a page", str(run.folder / REPORT_FILE)))
     if run.status is not None and run.status.mlflow_run_id:
         rows.append(("MLflow run", run.status.mlflow_run_id))
-    elif str(run.setting("logger._target_")).endswith(NoTracking.__name__):
-        rows.append(("tracker", "none (logger=none); logger=mlflow has one"))
-    return _aligned(rows)
-
-
-def _next_commands(run: RunRecord) -> list[tuple[str, str]]:
-    """Return the commands to try next, each with its purpose."""
-    folder, state = str(run.folder), "FINISHED" if run.status is None else run.status.shown
-    is_tracked = run.status is not None and run.status.mlflow_run_id is not None
-    root = str(run.setting("run.root") or ROOT)
-    all_runs = ("see all runs", ["lmtrain", "ui" if is_tracked else "ls", *([root] if root != ROOT else [])])
-    if state == "RUNNING":
-        commands = (
-            ("follow it", "tail"),
-            ("stop it, with a checkpoint", "stop"),
-            ("see where its time goes", "ledger"),
-        )
-        found = [(what, ["lmtrain", verb, folder]) for what, verb in commands]
-        return [(what, shlex.join(words)) for what, words in (*found, all_runs)]
-    twice = [_twice(key, amount) for key, amount in run.budgets.items()] if state == "FINISHED" else []
-    what = "train on, to twice the budget" if twice else "go on, to its budget"
-    found = [(what, run.command(f"run.name={run.name}", "resume=", *twice))]
     if run.checkpoints:
-        allowed = kept_flags(config_dir=None, allowed=run.allowed)
-        found.append(("talk to it", shlex.join(["lmtrain", "chat", folder, *allowed])))
-    if run.lr and run.fork is None:
-        rates = f"optimizer.lr={run.lr / 2:g},{run.lr:g},{run.lr * 2:g}"
-        found.append(("try three learning rates", run.command("run.name=", "resume=", rates, sweep=True)))
-    if run.fork is None and not any(word.lstrip("+").startswith(OF_TEXT) for word in run.overrides):
-        own_text = ("source=files", "source.paths=[my/notes]")
-        found.append(("learn your own text", run.command("run.name=", "resume=", *own_text)))
-    return [*found, (all_runs[0], shlex.join(all_runs[1]))]
-
-
-def _twice(key: str, amount: float) -> str:
-    if key == "budget.hours":
-        return f"{key}={typed_hours(2 * amount)}"
-    return f"{key}={2 * amount:.0f}" if key in ("budget.tokens", "budget.steps") else f"{key}={2 * amount:.4g}"
+        rows.append(("to talk to it", shlex.join(["lmtrain", "chat", str(run.folder)])))
+    return _aligned(rows)
 
 
 def _heading(text: str) -> Text:

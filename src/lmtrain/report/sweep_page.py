@@ -10,11 +10,11 @@ from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.charts import ink_of, line_chart, plot, square
 from lmtrain.report.comparison import Comparison, compare
 from lmtrain.report.comparison_page import (
+    FINALS_HEAD,
     REACHES_HEAD,
     curves,
     curves_title,
     curves_top,
-    finals_head,
     finals_rows,
     reaches_rows,
     target_words,
@@ -23,7 +23,7 @@ from lmtrain.report.comparison_page import (
 from lmtrain.report.markup import Markup, joined, section, table, tag, tiles, web_page
 from lmtrain.report.runs.facts import REPORT_FILE, RunRecord
 from lmtrain.report.runs.find import find_runs
-from lmtrain.report.spread import difference, score_decimals
+from lmtrain.report.spread import lead_words
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial, read_sweep
 
@@ -65,60 +65,44 @@ def sweep_page(sweep: Path) -> str:
     return web_page(
         f"{sweep.name}: a sweep of lmtrain",
         tag("header", *header),
-        Markup("") if book is None else sweep_sections(book, sweep, runs),
+        Markup("") if book is None else sweep_sections(book),
         *compared,
         _runs(runs, root=sweep.parent),
     )
 
 
-def trial_decimals(trials: Sequence[SweepTrial]) -> int:
-    """Return the decimals of the trials' scores."""
-    return score_decimals(trial.score for trial in trials if trial.score is not None)
-
-
-def score_words(trial: SweepTrial, *, decimals: int) -> str:
-    """Return a trial's score, with its deviation over several seeds."""
+def score_words(trial: SweepTrial) -> str:
+    """Write a trial's score, with the deviation of repeated seeds."""
     if trial.score is None:
         return "-"
-    spread = "" if trial.deviation is None else f", deviation {trial.deviation:.{decimals}f} of {len(trial.runs)} seeds"
-    return f"{trial.score:.{decimals}f}{spread}"
+    spread = "" if trial.deviation is None else f", deviation {trial.deviation:.4f} of {len(trial.runs)} seeds"
+    return f"{trial.score:.4f}{spread}"
 
 
 def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
     """Say whether the best trial's lead is more than noise, None without repeated seeds."""
     if len(best_first) < 2 or best_first[0].deviation is None:
         return None
-    best, other = best_first[0], next((each for each in best_first[1:] if each.runs), None)
-    if other is None:
-        return None
-    of, against = ({str(run.seed): run.score for run in trial.runs if run.score is not None} for trial in (other, best))
-    found = difference(of, against)
-    if found.plus_minus is None:
-        return None
-    decimals = trial_decimals(best_first)
-    lead = f"{found.mean:.{decimals}f} ± {found.plus_minus:.{decimals}f} (95%)"
-    verdict = "within noise" if found.is_noise else "more than noise"
-    return f"trial {best.number} is {lead} better than trial {other.number}: {verdict}"
+    best, other = best_first[:2]
+    of, against = ({str(run.seed): run.score for run in trial.runs if run.score is not None} for trial in (best, other))
+    return lead_words(f"trial {best.number}", of, f"trial {other.number}", against) if of and against else None
 
 
-def sweep_sections(book: SweepFile, folder: Path, runs: Mapping[Path, RunRecord]) -> Markup:
+def sweep_sections(book: SweepFile) -> Markup:
     """Return what sweep.json has: the best trial, the best score so far, and each trial's end."""
     if book.unranked:
         return joined([section("No best", tag("p", book.unranked)), _ends(book)])
     scored = book.finished()
-    return joined([_best(book, folder, runs), _history(scored, metric=book.metric), _ends(book)])
+    return joined([_best(book), _history(scored, metric=book.metric), _ends(book)])
 
 
-def _best(book: SweepFile, folder: Path, runs: Mapping[Path, RunRecord]) -> Markup:
+def _best(book: SweepFile) -> Markup:
     best, scored = book.best_trial(), book.finished()
     if best is None:
         return Markup("")
-    parts = [tag("p", f"{book.metric} {score_words(best, decimals=trial_decimals(scored))}, {' '.join(best.words)}.")]
+    parts = [tag("p", f"{book.metric} {score_words(best)}, {' '.join(best.words)}.")]
     if noise := noise_words(scored):
         parts.append(tag("p", f"{noise[0].upper()}{noise[1:]}."))
-    record = next((runs[path] for each in best.runs if (path := (folder / each.folder).resolve()) in runs), None)
-    if record is not None:
-        parts.append(tag("pre", record.command("run.name=")))
     return section(f"The best: trial {best.number}", *parts)
 
 
@@ -134,12 +118,11 @@ def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:
 def _ends(book: SweepFile) -> Markup:
     by_score = sorted(book.trials, key=lambda each: (each.score is None, each.score or 0.0, each.number))
     keys = [*dict.fromkeys(key for trial in book.trials for key in trial.values)]
-    decimals = trial_decimals(book.finished())
     rows = [
         (
             str(trial.number),
             trial.state.replace("_", " "),
-            score_words(trial, decimals=decimals),
+            score_words(trial),
             *(trial.values.get(key, "") for key in keys),
             format_quantity(round(trial.seconds, 1), "seconds"),
             trial.reason or "",
@@ -151,11 +134,11 @@ def _ends(book: SweepFile) -> Markup:
 
 
 def _tiles(found: Comparison | None) -> Markup:
-    if found is None or not found.is_one_part:
+    if found is None:
         return Markup("")
     best = found.choices[0]
     shown = [
-        (f"bits per byte of the best: {best.label}", f"{best.final.mean:.{found.decimals}f}"),
+        (f"bits per byte of the best: {best.label}", f"{best.final.mean:.4f}"),
         ("choice" if len(found.choices) == 1 else "choices", str(len(found.choices))),
         ("seed of the best" if best.final.num == 1 else "seeds of the best", str(best.final.num)),
     ]
@@ -173,10 +156,7 @@ def _tables(found: Comparison) -> Markup:
         for index, (label, *others) in enumerate(finals_rows(found))
     ]
     verdict = [tag("p", f"{words}.") for words in [verdict_words(found)] if words]
-    title = "Choices, the best first" if found.is_one_part else "Choices"
-    finals = section(title, table(rows, head=finals_head(found), numeric=True), *verdict)
-    if not found.reaches:
-        return finals
+    finals = section("Choices, the best first", table(rows, head=FINALS_HEAD, numeric=True), *verdict)
     reached = table(reaches_rows(found), head=REACHES_HEAD, numeric=True)
     return joined([finals, section(target_words(found), reached)])
 

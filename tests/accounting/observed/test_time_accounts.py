@@ -10,7 +10,6 @@ from lmtrain.accounting.observed.time_accounts import (
     StopwatchReading,
     balance,
     seconds_left,
-    step_seconds,
 )
 
 
@@ -45,16 +44,6 @@ def test_steps_done_again_are_lost():
     assert whole.seconds["compute"] == 20.0 + 19.0
     assert whole.seconds["lost"] == pytest.approx(52.0 - 26.0)
     assert whole.wall_seconds == pytest.approx(52.0 + 23.0)
-
-
-def test_the_seconds_of_steps_leave_out_pauses_and_repeated_steps():
-    again = attempt(
-        reading(10, setup=4.0),
-        reading(20, setup=4.0, compute=19.0, logging=50.0, generation=1.0),
-        seconds=23.0,
-        number=2,
-    )
-    assert step_seconds([FIRST, again]) == [(0, 0.0), (10, 21.0), (20, 41.0)]
 
 
 @given(st.lists(st.lists(st.floats(0.1, 50), min_size=1, max_size=6), min_size=1, max_size=5), st.data())

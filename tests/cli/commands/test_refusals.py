@@ -14,7 +14,6 @@ REFUSALS = [
     ("ls nowhere", 2, "nowhere holds no run; give runs/NAME"),
     ("show", 2, "required: run"),
     ("tail runs", 2, "runs holds 2 runs; name one of them"),
-    ("diff runs/a", 2, "required: second"),
     ("ledger nowhere", 2, "nowhere is not the folder of a run"),
     ("report nowhere", 2, "nowhere holds no run"),
     ("sync nowhere", 2, "not a run folder"),

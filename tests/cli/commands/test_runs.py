@@ -1,4 +1,4 @@
-"""Commands that read runs: ls, show, tail, diff, ledger, report, compare, sync."""
+"""Commands that read runs: ls, show, tail, ledger, report, compare, sync."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.cli.commands import runs as module
-from lmtrain.cli.commands.runs import compare, diff, ls, report, show, tail
+from lmtrain.cli.commands.runs import compare, ls, report, show, tail
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, write_status
 from tests.points import append_point
@@ -50,34 +50,6 @@ def test_a_run_is_followed_to_its_end(
     assert last == "a: finished at step 3"
 
 
-def test_settings_versions_and_results_that_differ_are_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = write_run(tmp_path / "a", optimizer={"lr": 0.1, "beta": 0.9}, run={"name": "a"})
-    second = write_run(
-        tmp_path / "b", optimizer={"lr": 0.2, "beta": 0.9}, run={"name": "b"}, status=Status("KILLED", 137)
-    )
-    (second / "attempts/1/versions.json").write_text(json.dumps({"torch": "0.1"}))
-    assert diff([str(first), str(second), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["settings"] == {"optimizer.lr": ["0.1", "0.2"]}
-    assert found["made with"]["torch"][1] == "0.1"
-    assert found["results"] == {"status": ["FINISHED", "KILLED"]}
-    assert diff([str(first), str(first)]) == 0
-    assert capsys.readouterr().out.split().count("same") == 3
-    append_point(RunLog(second), 2, 200, {"validation/bits_per_byte": 3.25})
-    diff([str(first), str(second)])
-    assert "bits_per_byte 3.5000 3.2500 scored_step 0 2" in " ".join(capsys.readouterr().out.split())
-    for run, source in ((first, "notes"), (second, "other")):
-        (run / "dataset.json").write_text(
-            json.dumps({"name": source, "splits": {"validation": {"text_bytes": 5000}}, "tokenizer_fingerprint": "t"})
-        )
-    assert diff([str(first), str(second)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    differ = "scores of different texts do not compare: notes (5,000 held-out bytes), other"
-    assert differ in told
-
-
 def test_compare_prints_a_page_or_one_json_object(tmp_path, capsys):
     sweep(tmp_path / "runs")
     words = [str(tmp_path / "runs")]
@@ -99,7 +71,7 @@ def test_commands_that_read_a_run_write_nothing_in_its_folder(tmp_path, capsys):
     (run / ".lock").symlink_to(victim)
     other = write_run(tmp_path / "b", status=Status("RUNNING", process=1))
     before = _files(tmp_path)
-    for command, words in ((ls, [tmp_path]), (show, [run, other]), (tail, [run, "--once"]), (diff, [run, other])):
+    for command, words in ((ls, [tmp_path]), (show, [run, other]), (tail, [run, "--once"])):
         assert command([*map(str, words)]) == 0
     assert _files(tmp_path) == before
     assert victim.read_text() == "kept"

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Final
 
 LOST: Final = "lost"
@@ -186,39 +185,8 @@ def mean_devices(attempts: Sequence[Attempt], *, num_devices: int) -> float:
     return held / whole if whole else float(num_devices)
 
 
-def step_seconds(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:
-    """Return the seconds of a run's own steps until each reading, steps done again counted once.
-
-    Set-up, compilation, evaluation, checkpoints and logging are left out.
-    """
-    found: list[tuple[int, float]] = []
-    for attempt, redone_from in zip(attempts, _redone_from(attempts), strict=True):
-        before = found[-1][1] if found else 0.0
-        kept = _kept(attempt, redone_from)
-        found += [(each.step, before + _of_steps(each) - _of_steps(attempt.readings[0])) for each in kept]
-    # A later reading knows more: the first step's share of compilation is told apart in the end.
-    rising = [*accumulate((seconds for _, seconds in reversed(found)), min)][::-1]
-    return [*{step: (step, seconds) for (step, _), seconds in zip(found, rising, strict=True)}.values()]
-
-
-def goodput_so_far(attempts: Sequence[Attempt]) -> list[tuple[int, float]]:
-    """Return the goodput of all attempts until each reading; readings of steps done again are left out."""
-    found: list[tuple[int, float]] = []
-    computing = clock = 0.0
-    for attempt, redone_from, spent in zip(attempts, _redone_from(attempts), accounts(attempts), strict=True):
-        for each in _kept(attempt, redone_from):
-            seconds = clock + sum(each.seconds.values())
-            found += [(each.step, (computing + each.seconds.get(COMPUTE, 0.0)) / seconds)] if seconds else []
-        computing, clock = computing + spent.get(COMPUTE, 0.0), clock + sum(spent.values())
-    return found
-
-
 def _kept(attempt: Attempt, redone_from: int | None) -> list[StopwatchReading]:
     return [each for each in attempt.readings if redone_from is None or each.step <= redone_from]
-
-
-def _of_steps(reading: StopwatchReading) -> float:
-    return sum(reading.seconds.get(kind, 0.0) for kind in WORK_KINDS)
 
 
 def _redone_from(attempts: Sequence[Attempt]) -> list[int | None]:

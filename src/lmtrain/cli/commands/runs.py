@@ -1,15 +1,15 @@
-"""Commands that read runs: ls, show, tail, diff, ledger, report, compare; and MLflow's: ui, sync."""
+"""Commands that read runs: ls, show, tail, ledger, report, compare; and MLflow's: ui, sync."""
 
 import json
 import math
 import time
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.runs.find import RUNS, find_run, find_runs, names_apart, names_sweep
+from lmtrain.report.runs.find import RUNS, find_run, find_runs, names_sweep
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.storage.damage import told_as_damage
@@ -35,23 +35,15 @@ def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
     parser.add_argument("runs", type=Path, nargs="*", default=[RUNS], help="folders with runs (runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     asked = parser.parse_args(words)
-    from lmtrain.report.runs.listing import notes_of, read_runs, table_of
+    from lmtrain.report.runs.listing import read_runs, table_of
+    from lmtrain.report.show import show as show_page
 
     found = read_runs(asked.runs)
     if asked.json:
-        print(json.dumps([run.to_json() for run in found]))
+        print(json.dumps([asdict(run) for run in found]))
     else:
-        _show(table_of(found), notes_of(found))
+        show_page(table_of(found))
     return EXIT_DONE
-
-
-def _show(table: Any, notes: Sequence[str] = ()) -> None:
-    from rich.console import Group
-    from rich.text import Text
-
-    from lmtrain.report.show import show
-
-    show(Group(table, *(Text(note, style="dim") for note in notes)))
 
 
 def show(words: list[str], *, program: str = "lmtrain show") -> int:
@@ -60,11 +52,12 @@ def show(words: list[str], *, program: str = "lmtrain show") -> int:
     parser.add_argument("run", type=Path, nargs="+", help=RUN)
     folders = find_runs(parser.parse_args(words).run)
     from lmtrain.report.runs.listing import in_brief, table_of
+    from lmtrain.report.show import show as show_page
     from lmtrain.report.summary import print_summary
 
     for folder in folders:
         with told_as_damage(folder, fix=FIX):
-            _show(table_of([in_brief(folder)]))
+            show_page(table_of([in_brief(folder)]))
             print_summary(folder)
     return EXIT_DONE
 
@@ -83,16 +76,14 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     log, brief = folder / "metrics.jsonl", in_brief(folder)
     found = log.stat() if log.exists() else None
     place = LogOffset() if found is None else LogOffset(found.st_ino, found.st_size)
-    if brief.inherited_words:
-        print(f"{brief.inherited_words}.", flush=True)
-    for line in newest_lines(log, asked.n, brief.num_steps, trained_share=brief.trained_share):
+    for line in newest_lines(log, asked.n, brief.num_steps):
         print(line, flush=True)
     try:
         while not asked.once:
             status = settled_status(folder)  # before the log, so that its last lines are read
             batch = read_after(log, place)
             place = batch.next
-            for line in lines_of(batch.points, brief.num_steps, trained_share=brief.trained_share):
+            for line in lines_of(batch.points, brief.num_steps):
                 print(line, flush=True)
             if status is None or status.status != "RUNNING":
                 break
@@ -104,46 +95,20 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     return EXIT_DONE
 
 
-def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
-    """Print each difference of two runs on a line: a setting, a package's version or commit, a result."""
-    parser = _parser(program, "Print the differences of two runs.", run=None, has_json=True)
-    parser.add_argument("first", type=Path, help="runs/NAME")
-    parser.add_argument("second", type=Path, help="runs/NAME")
-    asked = parser.parse_args(words)
-    from rich.table import Table
-
-    from lmtrain.report.runs.listing import differences, in_brief, notes_of
-
-    folders = [find_run(path) for path in (asked.first, asked.second)]
-    found, briefs = differences(*folders), [in_brief(folder) for folder in folders]
-    notes = notes_of(briefs)
-    if asked.json:
-        print(json.dumps(found | {"notes": notes}))
-        return EXIT_DONE
-    table = Table("", *(names_apart(folders)[each] for each in folders), box=None, pad_edge=False, header_style="bold")
-    for part, rows in found.items():
-        table.add_row(part, style="dim")
-        for name, values in rows.items():
-            table.add_row(f"  {name}", *values)
-        if not rows:
-            table.add_row("  the same")
-    _show(table, notes)
-    return EXIT_DONE
-
-
 def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
     """Print where the time of a run went, also while it runs."""
     parser = _parser(program, "Show where every second of a run went.", has_json=True)
     asked = parser.parse_args(words)
     from lmtrain.report.ledger import read_ledger
-    from lmtrain.report.ledger_page import print_ledger
+    from lmtrain.report.ledger_page import page
+    from lmtrain.report.show import show as show_page
 
     with told_as_damage(asked.run, fix=FIX):
         found = read_ledger(asked.run.absolute())
         if asked.json:
             print(json.dumps(found.to_json()))
         else:
-            print_ledger(found)
+            show_page(page(found))
     return EXIT_DONE
 
 
@@ -182,13 +147,14 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     if asked.target is not None and not math.isfinite(asked.target):
         raise ConfigurationError(f"--target: must be a finite number, got {asked.target}.")
     from lmtrain.report.comparison import compare as compare_runs
-    from lmtrain.report.comparison_page import print_comparison
+    from lmtrain.report.comparison_page import page
+    from lmtrain.report.show import show as show_page
 
     found = compare_runs(find_runs(asked.runs), metric=asked.metric, baseline=asked.baseline, target=asked.target)
     if asked.json:
         print(json.dumps(found.to_json()))
     else:
-        print_comparison(found)
+        show_page(page(found))
     return EXIT_DONE
 
 

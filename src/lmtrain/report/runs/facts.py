@@ -1,17 +1,14 @@
 """A run's folder as one record, each of its files read once; a missing file leaves its facts unknown."""
 
 import contextlib
-import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, mean_devices, spent
-from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.utilization import kwh, usd
-from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.kept_flags import kept_flags
+from lmtrain.errors import DataError
 from lmtrain.report.runs.attempts import LoggedSpeed, OwnSteps, logged_speed, own_steps, read_attempts, speeds
 from lmtrain.report.runs.held_out import HeldOutScore, held_out_score
 from lmtrain.storage import foreign_json
@@ -25,20 +22,16 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of,
 
 REPORT_FILE: Final = "report.html"  # a run's page, in its folder
 PRUNED: Final = "PRUNED"
-PROGRAM: Final = "python train.py"
-ROOT: Final = "runs"  # of all runs
 
 
 @dataclass(frozen=True)
 class RunRecord:
     """A run as it is now; None or empty where its folder does not say.
 
-    Time, speeds and money are of the run's own steps, without those of a parent run. `allowed` are the targets of
-    `--allow-target` as typed here; those in a folder are not trusted.
+    Time, speeds and money are of the run's own steps, without those of a parent run.
     """
 
     folder: Path
-    allowed: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -69,13 +62,6 @@ class RunRecord:
     def job(self) -> dict[str, Any]:
         """Return the last command line's overrides and their composed config."""
         return newest_job(self.folder)
-
-    def setting(self, key: str) -> Any:
-        """Return a value of its config by a dotted key, None without it."""
-        found: Any = self.job.get("config", {})
-        for name in key.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -204,37 +190,6 @@ class RunRecord:
                 if isinstance(sample := foreign_json.parse(line), dict):
                     found.append(sample)
         return found
-
-    @property
-    def budgets(self) -> dict[str, float]:
-        """Return the typed amounts of its budgets by key; the first one spent ends the run."""
-        found: dict[str, float] = {}
-        for name, amount in dict(self.setting("budget") or {}).items():
-            if not str(name).startswith("_") and amount is not None:
-                with contextlib.suppress(ConfigurationError):
-                    found[f"budget.{name}"] = float(parse_quantity(amount, name))
-        return found
-
-    @property
-    def lr(self) -> float | None:
-        """Return the learning rate to type for this run again: the base's, if a scaling rule derived it."""
-        base = self.setting("scaling.base")
-        found = base.get("optimizer.lr") if isinstance(base, dict) else None
-        found = self.setting("optimizer.lr") if found is None else found
-        return found if isinstance(found, int | float) and not isinstance(found, bool) else None
-
-    def command(self, *replaced: str, sweep: bool = False) -> str:
-        """Return this run's command line with some overrides replaced: NAME=VALUE, or NAME= to leave it out.
-
-        The keys below a name are replaced with it; of a key typed twice the last one is kept, which is in force.
-        """
-        keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
-        in_force = {word.partition("=")[0]: word for word in self.overrides}.values()
-        kept = [word for word in in_force if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
-        config_dir = found if isinstance(found := self.job.get("config_dir"), str) else None
-        flags = [*(["-m"] if sweep else []), *kept_flags(config_dir=config_dir, allowed=self.allowed)]
-        words = [*str(self.job.get("program", PROGRAM)).split(), *flags, *kept]
-        return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
 
 
 def newest_job(folder: Path) -> dict[str, Any]:

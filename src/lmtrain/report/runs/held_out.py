@@ -114,38 +114,19 @@ def comparable(points: Sequence[Point]) -> list[Point]:
     return [kept(point) for point in points]
 
 
-def is_one_part(texts: Iterable[HeldOutText]) -> bool:
-    """Report whether scores of one text are of the same part of it: their bytes differ by at most 1%."""
-    read = [text.num_bytes for text in texts]
-    return not read or max(read) <= MUCH_MORE * min(read)
-
-
 def why_unranked(texts: Iterable[HeldOutText], *, metric: str) -> str | None:
-    """Say why scores of these texts cannot be ranked, None if they can."""
+    """Say why scores of these texts do not compare, None if they do."""
     known = [text for text in texts if text.source != UNKNOWN]
-    is_other_text = len({text.text for text in known}) > 1
-    if is_other_text or not (metric.startswith("train/") or is_one_part(text for text in known if text.num_bytes)):
-        return scores_notes(known)[0]
-    if metric != BITS_PER_BYTE and len({text.tokenizer for text in known}) > 1:
-        return f"The tokenizers differ, and {metric} is in nats per token, which do not compare between tokenizers."
-    return None
-
-
-def scores_notes(texts: Iterable[HeldOutText]) -> list[str]:
-    """Say which scores of these texts do not compare; nothing if all do."""
-    known = [text for text in texts if text.source != UNKNOWN]
-    named = {text.text: text.words for text in sorted(known, key=lambda text: text.num_bytes)}
+    named = {text.text: text.words for text in known}
     if len(named) > 1:
-        listed = ", ".join(named[text] for text in dict.fromkeys(text.text for text in known))
-        return [f"The held-out texts differ, and scores of different texts do not compare: {listed}."]
-    notes: list[str] = []
-    read = [text.num_bytes for text in known]
-    if not is_one_part(known):
-        notes.append(
+        listed = ", ".join(named.values())
+        return f"The held-out texts differ, and scores of different texts do not compare: {listed}."
+    read = [text.num_bytes for text in known if text.num_bytes]
+    if read and max(read) > MUCH_MORE * min(read) and not metric.startswith("train/"):
+        return (
             f"Between {min(read):,} and {max(read):,} bytes of the held-out text were read: not the same part of it, "
             "so the scores do not compare."
         )
-    if len({text.tokenizer for text in known}) > 1:
-        compares = "nats per token do not compare" if notes else "bits per byte compare, nats per token would not"
-        notes.append(f"The tokenizers differ: {compares}.")
-    return notes
+    if metric != BITS_PER_BYTE and len({text.tokenizer for text in known}) > 1:
+        return f"The tokenizers differ, and {metric} is in nats per token; {BITS_PER_BYTE} compares."
+    return None

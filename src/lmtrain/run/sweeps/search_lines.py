@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.report.sweep_page import noise_words, score_words, trial_decimals
+from lmtrain.report.sweep_page import noise_words, score_words
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 MAX_LINES: Final = 5  # of the best trials
@@ -28,13 +28,12 @@ class SearchLines:
 
     def ended(self, trial: SweepTrial, sweep: SweepFile) -> None:
         """Print how a trial ended, and the best so far."""
-        decimals = trial_decimals(sweep.finished())
         state = "" if trial.state == "finished" else f"{trial.state.replace('_', ' ')}: "
-        parts = [score_words(trial, decimals=decimals)] if trial.score is not None else []
+        parts = [score_words(trial)] if trial.score is not None else []
         parts += [_first_line(trial.reason)] if trial.reason else []
         parts += [format_quantity(round(trial.seconds, 1), "seconds")]
         best = sweep.best_trial()
-        so_far = "" if best is None else f" | best {best.score:.{decimals}f} of trial {best.number}"
+        so_far = "" if best is None else f" | best {best.score:.4f} of trial {best.number}"
         print(f"trial {trial.number}: {state}{', '.join(parts)}{so_far}", flush=True)
 
     def last(self, sweep: SweepFile) -> None:
@@ -44,9 +43,8 @@ class SearchLines:
         counts = ", ".join(f"{states.count(state)} {state.replace('_', ' ')}" for state in dict.fromkeys(states))
         ranked = "" if sweep.unranked else ", lower is better"
         print(f"{format_count(len(states), 'trial')}: {counts}; {sweep.metric}{ranked}")
-        decimals = trial_decimals(finished)
         for trial in finished[:MAX_LINES]:
-            print(f"  trial {trial.number:<4} {score_words(trial, decimals=decimals):<24} {' '.join(trial.words)}")
+            print(f"  trial {trial.number:<4} {score_words(trial):<24} {' '.join(trial.words)}")
         for trial in [each for each in sweep.trials if each.score is None][:MAX_LINES]:
             reason = f": {_first_line(trial.reason)}" if trial.reason else ""
             print(f"  trial {trial.number:<4} {trial.state.replace('_', ' '):<24} {' '.join(trial.words)}{reason}")
