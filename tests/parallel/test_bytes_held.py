@@ -63,7 +63,11 @@ OF_A_NODE = {
 }
 CASES = [
     *((model, strategy) for model in SMALL for strategy in ("ddp", "hsdp", "context")),
-    *((model, strategy) for model in ("llama_3_2_1b", "qwen_3_4b") for strategy in ("tensor", "fsdp_tensor")),
+    *(
+        (model, strategy)
+        for model in ("llama_3_2_1b", "qwen_3_4b", "gpt2_124m")
+        for strategy in ("tensor", "fsdp_tensor")
+    ),
 ]
 
 

@@ -83,6 +83,16 @@ def composed() -> list[RunConfig]:
     return [with_words(model, choice) for choice in choices for model in models]
 
 
+def test_a_context_that_fits_on_no_device_is_advised_to_be_shorter() -> None:
+    of_a_context = ["model=llama_3_1_70b", "batch.context_tokens=131072", "batch.tokens_per_step=8388608"]
+    words = [*WORDS, *of_a_context, "cluster.num_nodes=8", "recompute=every_block", "loss=chunked"]
+    (run,) = planned_runs(words)
+    (line,) = run.advice.lines[1:]
+    assert line.startswith("fits with batch.context_tokens=")
+    (typed,) = planned_runs([*words, *typed_words(line)[0]])
+    assert typed.plan.fits
+
+
 def random_config(composed: list[RunConfig], draw: random.Random) -> RunConfig:
     """Return a config of one to 24 nodes with random devices, steps and budgets of time or money."""
     micro, accumulation, num_nodes = draw.choice((1, 2, 3, 8, 24)), draw.choice((1, 5, 6, 16)), draw.randint(1, 24)

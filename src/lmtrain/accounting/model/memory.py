@@ -160,8 +160,9 @@ class TrainedParameters:
         total = 0
         for name, count in self.tensors.items():
             shape = [int(side) for side in name.split("x")]
-            numel, side = math.prod(shape), shape[shard_axis(shape, num_shards)]
             parts = tensor_ranks if len(shape) > 1 else 1
+            shape[0] += -shape[0] % parts  # the fullest rank of a vocabulary that is not divided evenly
+            numel, side = math.prod(shape), shape[shard_axis(shape, num_shards)]
             total += count * -(-side // num_shards) * (numel // side) // parts
         return total
 

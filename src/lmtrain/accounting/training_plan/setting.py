@@ -209,7 +209,11 @@ def loss_workspace(setting: Setting, batch: BatchPlan) -> int:
 def _of_a_rank(setting: Setting, batch: BatchPlan, stage: int) -> float:
     """Return the parameters of the fullest rank, or its share of a stage of a pipeline."""
     pipeline, parameters = setting.spread.pipeline, setting.facts.parameters
-    held = parameters.held(num_shards=setting.num_shards(batch.num_ranks), tensor_ranks=setting.spread.tensor_ranks)
+    num_shards, tensor_ranks = setting.num_shards(batch.num_ranks), setting.spread.tensor_ranks
+    held = parameters.held(num_shards=num_shards, tensor_ranks=tensor_ranks)
+    # Learned positions stay whole in a tensor group.
+    positions = setting.facts.components.get("position_embedding", 0)
+    held += (positions - positions // tensor_ranks) // num_shards
     at_end = num_at_end(setting.facts, is_first=stage == 0)
     outside = parameters.num_outside_blocks
     return held * pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=outside, num_at_end=at_end)

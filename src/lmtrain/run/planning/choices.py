@@ -7,6 +7,7 @@ within NEAR of the fastest are as good, and the first of them is taken.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
@@ -29,6 +30,7 @@ from lmtrain.run.validators.task import example_rows
 
 NEAR: Final = 1.02
 MOST_DEVICES: Final = 16_384
+LEAST_CONTEXT: Final = 1024
 MARGIN: Final = 1.1  # for costs that grow with the run, such as validation
 WITHOUT_TIME: Final = ("budget.hours=null", "budget.usd=null")
 LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (
@@ -243,14 +245,35 @@ def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) ->
 
 
 def remedies(config: RunConfig, planned: Planned) -> list[Candidate]:
-    """Return the simplest change with which a run fits on its devices, and the fewest more devices; each is planned."""
-    savings, smaller = _savings(config), f"{MICRO_BATCH}=auto"
-    together = {_group(word): word for word in savings}.values()
-    on_these: list[Words] = [(smaller,), *((word,) for word in savings), *((word, smaller) for word in savings)]
-    found = [
-        _first_fitting(config, each, planned) for each in ([*on_these, (*together, smaller)], _more_devices(config))
-    ]
-    return [one for one in found if one]
+    """Return the cheapest changes with which a run fits: on its devices, and on the fewest more; each is planned.
+
+    A shorter context is the last resort.
+    """
+    savings = _savings(config)
+    together = (*{_group(word): word for word in savings}.values(), f"{MICRO_BATCH}=auto")
+    on_these = [*_few_savings(config, savings), together]
+    found = [_first_fitting(config, each, planned) for each in (on_these, _more_devices(config))]
+    return ranked(found) or ranked([_first_fitting(config, _shorter_contexts(config, together), planned)])
+
+
+def _few_savings(config: RunConfig, savings: list[str]) -> Iterator[Words]:
+    """Yield the savings, or pairs of them, that fit, the cheapest first; a smaller micro batch only where needed."""
+    for number in (0, 1, 2):
+        tried: list[Candidate | None] = []
+        for words in combinations(savings, number):
+            if len({_group(word) for word in words}) == number:
+                as_typed = weighed(config, words)
+                needs_less = as_typed is None or not as_typed.fits
+                tried.append(weighed(config, (*words, f"{MICRO_BATCH}=auto")) if needs_less else as_typed)
+        yield from (one.words for one in ranked(tried))
+
+
+def _shorter_contexts(config: RunConfig, together: Words) -> Iterator[Words]:
+    context = config.batch.context_tokens // 2
+    while context >= LEAST_CONTEXT:
+        yield f"batch.context_tokens={context}", f"{MICRO_BATCH}=auto"
+        yield f"batch.context_tokens={context}", *together
+        context //= 2
 
 
 def _first_fitting(config: RunConfig, choices: Iterable[Words], planned: Planned) -> Candidate | None:
