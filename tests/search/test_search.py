@@ -15,9 +15,8 @@ from lmtrain.search.space import (
     interval,
     num_of_grid,
     require_space,
-    words_of,
 )
-from lmtrain.search.study import JOURNAL, cut_unfinished_line, draw, end_trial, enqueue_grid, open_study, open_trials
+from lmtrain.search.study import JOURNAL, cut_unfinished_line, open_study
 
 LR = Interval(low=1e-4, high=1e-2, is_log=True)
 OPTIMIZER = ListedValues(values=("adamw", "muon"))
@@ -40,8 +39,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], pattern: str) -> N
 
 
 def test_drawn_values_are_overrides_within_the_bounds() -> None:
-    values = {"optimizer.lr": 0.00123456789, "model.num_layers": 4, "optimizer": "muon"}
-    assert words_of(SPACE, values) == ["optimizer.lr=0.00123457", "model.num_layers=4", "optimizer=muon"]
+    assert (LR.word(0.00123456789), OPTIMIZER.word("muon")) == ("0.00123457", "muon")
     near = Interval(low=0.9, high=0.9999999)
     assert [near.word(value) for value in (0.99999985, 0.912345678)] == ["0.99999985", "0.912346"]
 
@@ -81,17 +79,17 @@ def test_a_study_finds_lower_values_and_draws_the_same_ones_in_other_processes(t
     drawn: dict[str, list[float]] = {}
     for name, reopened_at in (("whole", ()), ("killed", (3, 10, 11))):
         (tmp_path / name).mkdir()
-        study = open_study(tmp_path / name, settings)
+        study = open_study(tmp_path / name, NUMBERS, settings)
         for number in range(20):
             if number in reopened_at:
-                study = open_study(tmp_path / name, settings)
-            trial = draw(study, NUMBERS, settings)
+                study = open_study(tmp_path / name, NUMBERS, settings)
+            begun, values = study.draw()
             if number in reopened_at:  # killed once it is drawn: the next process finishes it
-                study = open_study(tmp_path / name, settings)
-                (trial,) = open_trials(study)
-            end_trial(study, trial.number, score=abs(trial.params["lr"] - 3e-3))
-        drawn[name] = [trial.params["lr"] for trial in study.trials]
-        assert all(trial.params["width"] % 8 == 0 for trial in study.trials)
+                study = open_study(tmp_path / name, NUMBERS, settings)
+                assert study.unfinished() == [(begun, values)]
+            study.end(begun, score=abs(float(values["lr"]) - 3e-3))
+        drawn[name] = [trial.params["lr"] for trial in study.study.trials]
+        assert all(trial.params["width"] % 8 == 0 for trial in study.study.trials)
     assert drawn["killed"] == drawn["whole"]
     assert len(set(drawn["whole"])) == 20
     assert all(1e-4 <= lr <= 1e-2 for lr in drawn["whole"])
@@ -102,25 +100,23 @@ def test_a_study_finds_lower_values_and_draws_the_same_ones_in_other_processes(t
 
 def test_a_trial_of_a_killed_process_is_open_and_a_torn_line_is_cut(tmp_path: Path) -> None:
     settings = SearchSettings()
-    study = open_study(tmp_path, settings)
-    end_trial(study, draw(study, NUMBERS, settings).number, score=1.0)
-    begun = draw(study, NUMBERS, settings)
+    study = open_study(tmp_path, NUMBERS, settings)
+    study.end(study.draw()[0], score=1.0)
+    begun = study.draw()
     with (tmp_path / JOURNAL).open("ab") as file:
         file.write(b'{"op_code": 4, "wor')
-    resumed = open_study(tmp_path, settings)
-    (found,) = open_trials(resumed)
-    assert (found.number, found.params) == (begun.number, begun.params)
-    end_trial(resumed, found.number, score=0.5)
-    assert [trial.value for trial in open_study(tmp_path, settings).trials] == [1.0, 0.5]
+    resumed = open_study(tmp_path, NUMBERS, settings)
+    assert resumed.unfinished() == [begun]
+    resumed.end(begun[0], score=0.5)
+    assert [trial.value for trial in open_study(tmp_path, NUMBERS, settings).study.trials] == [1.0, 0.5]
     cut_unfinished_line(tmp_path / "none")
 
 
 def test_a_grid_is_drawn_in_order_once(tmp_path: Path) -> None:
     space = {"seed": ListedValues(values=("1", "2")), "width": Interval(low=8, high=16, step=8)}
     settings = SearchSettings(sampler="grid")
-    for num in (1, 3):
-        study = open_study(tmp_path, settings)
-        enqueue_grid(study, space)
-        for _ in range(num):
-            draw(study, space, settings)
-    assert [tuple(trial.params.values()) for trial in study.trials] == [("1", 8), ("1", 16), ("2", 8), ("2", 16)]
+    drawn = [open_study(tmp_path, space, settings).draw() for _ in range(4)]
+    assert drawn == [
+        (0, {"seed": "1", "width": "8"}), (1, {"seed": "1", "width": "16"}),
+        (2, {"seed": "2", "width": "8"}), (3, {"seed": "2", "width": "16"}),
+    ]  # fmt: skip

@@ -122,11 +122,6 @@ def grid_of(space: Space) -> dict[str, list[Any]]:
     return found
 
 
-def words_of(space: Space, values: Mapping[str, Any]) -> list[str]:
-    """Return drawn values as overrides."""
-    return [f"{key}={dimension.word(values[key])}" for key, dimension in space.items()]
-
-
 def checked_words(space: Space) -> list[list[str]]:
     """Return the choices to check before the first trial: each key's values or ends, with the others' first ones."""
     first = {key: dimension.ends[0] for key, dimension in space.items()}

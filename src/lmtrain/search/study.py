@@ -8,6 +8,7 @@ Trial n is drawn with a sampler seeded by (seed, n), so a search continued by an
 
 import itertools
 import warnings
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,31 +36,6 @@ class _NoLock:
 
     def release(self) -> None:
         pass
-
-
-def open_study(folder: Path, settings: SearchSettings) -> "Study":
-    """Open the study in a folder, or create it.
-
-    Raises:
-        EnvironmentProblem: Optuna is not installed.
-    """
-    require_optuna(settings.sampler)
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    path = folder / JOURNAL
-    lock: Any = _NoLock()  # Optuna's base class has no public name
-    cut_unfinished_line(path)
-    return optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(path), lock_obj=lock)),
-        study_name=NAME,
-        direction="minimize",
-        sampler=sampler_of(settings, number=0),
-        pruner=pruner_of(settings),
-        load_if_exists=True,
-    )
 
 
 def require_optuna(sampler: str) -> None:
@@ -104,37 +80,83 @@ def pruner_of(settings: SearchSettings) -> "BasePruner":
     return pruners.MedianPruner(n_startup_trials=settings.warmup_trials)
 
 
-def enqueue_grid(study: "Study", space: Space) -> None:
-    """Enqueue all combinations of a grid that were not drawn before, in order."""
-    grid = grid_of(space)
-    for values in itertools.product(*grid.values()):
-        study.enqueue_trial(dict(zip(grid, values, strict=True)), skip_if_exists=True)
+@dataclass(kw_only=True)
+class SearchStudy:
+    """The study of one search; a trial is known by its number, and its values are as in an override."""
+
+    study: "Study"
+    space: Space
+    settings: SearchSettings
+    _trials: "dict[int, Trial]" = field(default_factory=dict, init=False)
+
+    def draw(self) -> tuple[int, dict[str, str]]:
+        """Begin a trial, and return its number and its drawn values."""
+        number = sum(trial.state.name != "WAITING" for trial in self.study.get_trials(deepcopy=False))
+        self.study.sampler = sampler_of(self.settings, number=number)
+        return self._begun(self.study.ask({key: each.distribution() for key, each in self.space.items()}))
+
+    def unfinished(self) -> list[tuple[int, dict[str, str]]]:
+        """Return the trials that a stopped or killed process began and did not end."""
+        import optuna
+
+        running = [each for each in self.study.get_trials(deepcopy=False) if each.state.name == "RUNNING"]
+        trials = [
+            optuna.trial.Trial(self.study, each._trial_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            for each in running
+        ]
+        return [self._begun(trial) for trial in trials]
+
+    def _begun(self, trial: "Trial") -> tuple[int, dict[str, str]]:
+        self._trials[trial.number] = trial
+        return trial.number, {key: each.word(trial.params[key]) for key, each in self.space.items()}
+
+    def is_pruned(self, number: int, value: float, *, validation: int) -> bool:
+        """Report a trial's validation, from 1, once; return whether the pruner ends the trial."""
+        trial = self._trials[number]
+        if validation in self.study.trials[number].intermediate_values:
+            return False
+        trial.report(value, validation)
+        return trial.should_prune()
+
+    def end(self, number: int, *, score: float | None = None, is_bad_place: bool = False) -> None:
+        """End a trial with its score, or without one; near a bad place a sampler draws fewer trials."""
+        import optuna
+
+        if score is not None:
+            self.study.tell(number, score)
+        else:
+            states = optuna.trial.TrialState
+            self.study.tell(number, state=states.PRUNED if is_bad_place else states.FAIL)
 
 
-def draw(study: "Study", space: Space, settings: SearchSettings) -> "Trial":
-    """Return a new trial with its values drawn."""
-    number = sum(trial.state.name != "WAITING" for trial in study.get_trials(deepcopy=False))
-    study.sampler = sampler_of(settings, number=number)
-    return study.ask({key: dimension.distribution() for key, dimension in space.items()})
+def open_study(folder: Path, space: Space, settings: SearchSettings) -> SearchStudy:
+    """Open the study in a folder, or create it; the trials of a grid are enqueued in order.
 
-
-def open_trials(study: "Study") -> list["Trial"]:
-    """Return the trials that a stopped or killed process began and did not end."""
+    Raises:
+        EnvironmentProblem: Optuna is not installed.
+    """
+    require_optuna(settings.sampler)
     import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
 
-    waiting = [each for each in study.get_trials(deepcopy=False) if each.state == optuna.trial.TrialState.RUNNING]
-    return [optuna.trial.Trial(study, each._trial_id) for each in waiting]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def end_trial(study: "Study", number: int, *, score: float | None = None, is_bad_place: bool = False) -> None:
-    """End a trial with its score, or without one; near a bad place a sampler draws fewer trials."""
-    import optuna
-
-    if score is not None:
-        study.tell(number, score)
-    else:
-        states = optuna.trial.TrialState
-        study.tell(number, state=states.PRUNED if is_bad_place else states.FAIL)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    path = folder / JOURNAL
+    lock: Any = _NoLock()  # Optuna's base class has no public name
+    cut_unfinished_line(path)
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(path), lock_obj=lock)),
+        study_name=NAME,
+        direction="minimize",
+        sampler=sampler_of(settings, number=0),
+        pruner=pruner_of(settings),
+        load_if_exists=True,
+    )
+    if settings.sampler == "grid":
+        grid = grid_of(space)
+        for values in itertools.product(*grid.values()):
+            study.enqueue_trial(dict(zip(grid, values, strict=True)), skip_if_exists=True)
+    return SearchStudy(study=study, space=space, settings=settings)
 
 
 def cut_unfinished_line(path: Path) -> None:

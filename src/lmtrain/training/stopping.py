@@ -1,11 +1,10 @@
 """A stop from outside without a wait for a step: before the first one, or asked for twice."""
 
 import signal
-import socket
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
@@ -50,30 +49,6 @@ def stopping_at_once() -> Generator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
-
-
-@contextmanager
-def heard_signals() -> Generator[Callable[[], Sequence[int]]]:
-    """Give the signals heard so far, whichever handler answers them; outside the main thread none is heard."""
-    heard = bytearray()
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: heard
-        return
-    ours, theirs = socket.socketpair()
-
-    def read() -> Sequence[int]:
-        with suppress(BlockingIOError):
-            heard.extend(ours.recv(4096))
-        return [number for number in heard if number in SIGNALS]
-
-    with ours, theirs:
-        ours.settimeout(0)
-        theirs.settimeout(0)
-        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-        try:
-            yield read
-        finally:
-            signal.set_wakeup_fd(before)
 
 
 @contextmanager

@@ -1,30 +1,35 @@
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lmtrain.cli.commands.train import CheckedRun, make_job, train
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.gate import check
 from lmtrain.run.stored_runs.job import Job, default_name
+from lmtrain.run.sweeps.runners import LocalRunner
 from lmtrain.tracking.sweep_file import read_sweep
 
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """Collect the jobs that would have been started; those of seed 2 are refused."""
+    """Collect the jobs that would have been started; those of seed 2 fail."""
     started: list[Job] = []
 
     def start(job: Job, **settings: Any) -> int:
         started.append(job)
-        if job.config.seed == 2:
-            raise DataError("the shards are damaged")
-        return 0
+        return DataError.exit_code if job.config.seed == 2 else 0
+
+    def start_trial(_: LocalRunner, job: Job, path: Path, *, slot: int) -> SimpleNamespace:
+        code = start(job)
+        return SimpleNamespace(exit_code=lambda: code)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lmtrain.run.execution.start.start", start)
+    monkeypatch.setattr(LocalRunner, "start", start_trial)
     return started
 
 
@@ -64,11 +69,17 @@ def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
     assert train(["-m", "seed=1,2,3", "logger=none"]) == 4
     assert [job.config.seed for job in jobs] == [1, 2, 3]
     printed = capsys.readouterr()
-    failed = jobs[1].name
-    assert f"{failed}: the shards are damaged" in printed.err
     ends = [line.split()[:3] for line in printed.out.splitlines() if line.startswith("  trial")]
     assert ends == [["trial", "0", "finished"], ["trial", "1", "failed"], ["trial", "2", "finished"]]
     assert f"side by side: lmtrain compare runs/{jobs[0].sweep}\n" in printed.out, "all trials have this sweep"
+
+
+def test_a_sweep_under_a_launcher_of_ranks_is_refused(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "1")
+    with pytest.raises(EnvironmentProblem, match="run it once, without torchrun or srun"):
+        train(["-m", "seed=1,2"])
+    assert not jobs
 
 
 def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.launch.detect import OuterLauncher
 from lmtrain.missing_package import install_command
 from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.search_words import SearchWords, search_of
@@ -28,7 +27,7 @@ from tests.configs import config_of, config_with, default_config
 SPACE = "optimizer.lr=tag(log,interval(1e-3,1e-1))"
 
 
-def prepared(root: Path, *words: str, outer: OuterLauncher | None = None) -> PreparedSearch:
+def prepared(root: Path, *words: str) -> PreparedSearch:
     base = ["tokenizer=byte_level", "logger=none", f"run.root={root}", "cluster.peak_flops=1e12"]
     found = search_of(parse_arguments(["-m", "hydra/sweeper=optuna", SPACE, *base, *words]))
     assert isinstance(found, SearchWords)
@@ -41,7 +40,7 @@ def prepared(root: Path, *words: str, outer: OuterLauncher | None = None) -> Pre
             config=config, overrides=arguments.overrides, name="", root=str(root), config_dir=arguments.config_dir
         )
 
-    return prepare_search(found, make_job, outer=outer, program="python train.py")
+    return prepare_search(found, make_job, program="python train.py")
 
 
 @pytest.mark.parametrize(
@@ -71,9 +70,7 @@ def test_every_refusal_comes_before_the_first_trial(tmp_path: Path, words: list[
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_search_needs_its_packages_and_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EnvironmentProblem, match="run it once, without torchrun or srun"):
-        prepared(tmp_path, outer=OuterLauncher.__new__(OuterLauncher))
+def test_a_search_needs_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(
         EnvironmentProblem, match=re.escape(f"needs the package optuna: {install_command('sweep', 'optuna')}")

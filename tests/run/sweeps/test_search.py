@@ -8,13 +8,14 @@ import pytest
 
 from lmtrain.errors import EXIT_NO, EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps import search as search_module
+from lmtrain.run.sweeps import sweep as sweep_module
 from lmtrain.run.sweeps.outcome import KILLED
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues
-from lmtrain.search.study import open_study
+from lmtrain.search.study import SearchStudy, open_study
 from lmtrain.tracking.run_folder import ask_to_stop
 from tests.run.sweeps.written_search import (
+    GRID,
     METRIC,
     Killed,
     WritingRunner,
@@ -28,7 +29,7 @@ from tests.run.sweeps.written_search import (
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmtrain.run.sweeps.pool.POLL_SECONDS", 0.0)
-    monkeypatch.setattr(search_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(sweep_module, "LOOK_SECONDS", 0.0)
 
 
 def test_bad_trials_are_recorded_and_the_best_of_the_others_is_found(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_bad_trials_are_recorded_and_the_best_of_the_others_is_found(tmp_path: P
     assert (sweep.best, sweep.state) == (5, "FINISHED")
     assert sweep.trials[0].reason == "step 3 has loss nan"
     assert sweep.trials[3].reason == "x=refused is no number."
-    told = [trial.state.name for trial in open_study(tmp_path / "s", SearchSettings()).trials]
+    told = [trial.state.name for trial in open_study(tmp_path / "s", GRID, SearchSettings()).study.trials]
     assert told == ["PRUNED", "PRUNED", "FAIL", "FAIL", "COMPLETE", "COMPLETE"]  # the first two: a bad place
 
 
@@ -146,7 +147,7 @@ def test_a_trial_stopped_by_itself_goes_on_with_the_same_command(
     ]
     assert (sweep.state, sweep.reason, sweep.best) == ("FINISHED", "all 2 trials have ended", 0)
     assert steps_of(tmp_path, "trial-0000") == [2, 4, 6, 8]
-    assert [trial.value for trial in open_study(tmp_path / "s", SearchSettings()).trials[:2]] == [1.0, 2.0]
+    assert [trial.value for trial in open_study(tmp_path / "s", GRID, SearchSettings()).study.trials[:2]] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("is_failing", [False, True])
@@ -171,7 +172,7 @@ def test_a_run_is_stopped_at_the_limit_and_goes_on_under_a_higher_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spent = 40.0
-    monkeypatch.setattr(search_module.Search, "_run_seconds", lambda _: spent if runner.started else 0.0)
+    monkeypatch.setattr(sweep_module.Sweep, "_run_seconds", lambda _: spent if runner.started else 0.0)
     runner = WritingRunner(flat(lambda values: 1.0))
     assert searching(tmp_path, runner, max_usd=0.01).run() == EXIT_NO  # 36 s
     assert "sweep.max_usd=0.01 is spent (40s, $0.011); running trials stop" in capsys.readouterr().out
@@ -198,9 +199,14 @@ def test_the_study_catches_up_with_a_file_written_before_a_kill(
 
     runner = WritingRunner(flat(lambda values: float(values["x"])))
     with monkeypatch.context() as patch:
-        patch.setattr(search_module, "end_trial", killed)  # the file has the end, the study does not
+        patch.setattr(SearchStudy, "end", killed)  # the file has the end, the study does not
         with pytest.raises(Killed):
             searching(tmp_path, runner).run()
     assert searching(tmp_path, runner).run() == 0
     assert len(runner.started) == 4
-    assert [trial.value for trial in open_study(tmp_path / "s", SearchSettings()).trials] == [1.0, 2.0, 3.0, 4.0]
+    assert [trial.value for trial in open_study(tmp_path / "s", GRID, SearchSettings()).study.trials] == [
+        1.0,
+        2.0,
+        3.0,
+        4.0,
+    ]

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ from lmtrain.errors import EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.limits import SearchLimits
 from lmtrain.run.sweeps.pool import Pool
-from lmtrain.run.sweeps.search import Search
 from lmtrain.run.sweeps.search_lines import SearchLines
+from lmtrain.run.sweeps.sweep import Sweep
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues, Space
-from lmtrain.search.study import enqueue_grid, open_study
+from lmtrain.search.study import open_study
 from lmtrain.tracking.run_folder import ask_to_stop, forget_stop, is_asked_to_stop
-from lmtrain.tracking.sweep_file import SweepFile, read_sweep
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, read_sweep
 from tests.configs import config_with
 
 METRIC = "validation/bits_per_byte"
@@ -39,10 +39,6 @@ class Written:
     step: int
     end: int
     stopped: int = EXIT_TERMINATED
-
-    @property
-    def console(self) -> Path:
-        return self.folder / "console.log"
 
     def exit_code(self) -> int | None:
         while self.step < self.end and not is_asked_to_stop(self.folder):
@@ -100,30 +96,27 @@ def searching(
     num_trials: int = 4,
     planned_seconds: float | None = None,
     **settings: Any,
-) -> Search:
+) -> Sweep:
     folder = root / "s"
     folder.mkdir(parents=True, exist_ok=True)
     asked = SearchSettings(**{"sampler": "grid", **settings})
     new = SweepFile(name="s", kind="search", metric=METRIC, fingerprint="f", command="c")
-    study = open_study(folder, asked)
-    if asked.sampler == "grid":
-        enqueue_grid(study, space)
 
-    def make_job(words: Sequence[str]) -> Job:
+    def make_job(trial: SweepTrial, run: SweepRun) -> Job:
+        words = [*trial.words, f"seed={run.seed}"]
         if "x=refused" in words:
             raise ConfigurationError("x=refused is no number.")
-        return Job(config=config_with(values={}), overrides=[*words], name="", root=str(root))
+        return Job(config=config_with(values={}), overrides=words, name=f"s/{run.folder}", root=str(root))
 
-    return Search(
+    return Sweep(
         settings=asked,
-        space=space,
         seeds=range(asked.seeds),
         num_trials=num_trials,
         folder=folder,
         sweep=read_sweep(folder) or new,
-        study=study,
+        study=open_study(folder, space, asked),
         make_job=make_job,
-        pool=Pool(runner, parallel=asked.parallel, folder=folder),
+        pool=Pool(runner, asked.parallel, folder),
         limits=SearchLimits(settings=asked, planned_seconds=planned_seconds, usd_per_hour=1.0),
         lines=SearchLines("runs/s", "python train.py", []),
     )

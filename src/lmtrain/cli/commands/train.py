@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lmtrain.run.compose.search_words import SearchWords
     from lmtrain.run.run_config import RunConfig
     from lmtrain.run.stored_runs.job import Job
-    from lmtrain.search.search_settings import SearchSettings
 
 
 def train(words: list[str], *, program: str = "lmtrain train") -> int:
@@ -61,19 +60,22 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
     arguments = parse_arguments(words, world=world)
     if arguments.continued and not arguments.flags.show and (outer is None or outer.rank == 0):
         print(f"its own options: {shlex.join(arguments.continued)}", flush=True)
-    settings = None
-    if arguments.flags.is_sweep:
-        from lmtrain.run.compose.search_words import grid_settings, search_of
+    if arguments.flags.is_sweep and outer is not None:
+        raise EnvironmentProblem("-m starts the ranks of its trials itself; run it once, without torchrun or srun.")
+    from lmtrain.run.compose.search_words import grid_settings, search_of
 
-        if (searched := search_of(arguments)) is not None:
-            return _search(searched, outer, program=program, tell=tell)
-        settings, arguments = grid_settings(arguments)
+    if (searched := search_of(arguments)) is not None:
+        return _search(searched, program=program, tell=tell)
+    settings, arguments = grid_settings(arguments)
     runs = _checked(arguments, outer)
     if arguments.flags.show:
         return 0
     if runs[0].swept is not None:
         jobs = [replace(job, program=program) for job in _jobs_of_trials(runs, arguments)]
-        return _grid(jobs, settings, outer, tell=tell)
+        from lmtrain.run.sweeps.grid import grid_folder, run_grid
+
+        tell(grid_folder(jobs[0]))
+        return run_grid(jobs, settings)
     from lmtrain.run.execution.start import start
 
     job = _built(make_job(runs[0], arguments), outer)
@@ -121,38 +123,11 @@ def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedR
     return runs
 
 
-def _grid(
-    jobs: "Sequence[Job]", settings: "SearchSettings | None", outer: OuterLauncher | None, *, tell: Callable[..., None]
-) -> int:
-    """Train a grid's trials, one after another or side by side.
-
-    Raises:
-        EnvironmentProblem: They would be started side by side under a launcher of ranks.
-    """
-    from lmtrain.run.execution.start import prepare_data, start
-    from lmtrain.run.sweeps.grid import grid_folder, one_after_another, run_grid, side_by_side
-    from lmtrain.run.sweeps.pool import Pool
-    from lmtrain.run.sweeps.prepare import runner_of
-    from lmtrain.tracking.sweep_file import held_sweep
-
-    folder = grid_folder(jobs[0])
-    tell(folder)
-    if settings is None or (settings.parallel == 1 and settings.launcher == "local"):
-        with held_sweep(folder) if outer is None or outer.rank == 0 else nullcontext():
-            return run_grid(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
-    if outer is not None:
-        raise EnvironmentProblem("sweep.parallel starts the ranks of its trials itself; run it once, without torchrun.")
-    with held_sweep(folder):
-        prepare_data(jobs[0])
-        pool = Pool(runner_of(jobs[0].config, settings, folder), parallel=settings.parallel, folder=folder)
-        return run_grid(jobs, side_by_side(jobs, pool))
-
-
-def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[..., None]) -> int:
+def _search(words: "SearchWords", *, program: str, tell: Callable[..., None]) -> int:
     """Search for values."""
     from lmtrain.run.sweeps.prepare import prepare_search
 
-    search = prepare_search(words, partial(one_job, is_trial=True), outer=outer, program=program)
+    search = prepare_search(words, partial(one_job, is_trial=True), program=program)
     tell(search.folder)
     return search.run()
 

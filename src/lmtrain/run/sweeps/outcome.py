@@ -32,17 +32,21 @@ class Outcome:
     held_out: HeldOutText | None = None
 
 
-def outcome_of(folder: Path, exit_code: int, *, metric: str, refusal: str | None = None) -> Outcome:
+def outcome_of(
+    folder: Path, exit_code: int, *, metric: str, refusal: str | None = None, needs_score: bool = True
+) -> Outcome:
     """Read a run's end; `refusal` is the message of its process if it has no folder.
 
     Raises:
-        ConfigurationError: It succeeded, but has no such metric.
+        ConfigurationError: It succeeded and needs a score, but has no such metric.
     """
     points = logged_points(folder)
     seconds = seconds_of(folder)
     values = [point.metrics[metric] for point in points if metric in point.metrics]
     if exit_code == 0 or exit_code in CLEAN_STOPS:
         if exit_code == 0 and not values:
+            if not needs_score:
+                return Outcome(state="finished", exit_code=exit_code, seconds=seconds)
             raise ConfigurationError(_missing_metric(metric, points, folder))
         score = values[-1] if values and math.isfinite(values[-1]) else None
         state: TrialState = "stopped" if exit_code else "finished" if score is not None else "diverged"

@@ -32,7 +32,7 @@ class Running:
 class Pool:
     """At most `parallel` runs at once; `stopped_by` is the number of the signal that stopped them, 0 without one."""
 
-    def __init__(self, runner: "Runner", *, parallel: int, folder: Path) -> None:
+    def __init__(self, runner: "Runner", parallel: int, folder: Path) -> None:
         self._runner, self._parallel, self._folder = runner, parallel, folder
         self.running: list[Running] = []
         self.stopped_by = 0

@@ -5,14 +5,13 @@ process at a time writes it; another start of the same command continues it.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from lmtrain.accounting.training_plan.utilization import usd
-from lmtrain.errors import ConfigurationError, EnvironmentProblem, suggest
-from lmtrain.launch.detect import OuterLauncher
+from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.builders.device import device_type
 from lmtrain.run.compose.arguments import Arguments
 from lmtrain.run.compose.search_words import SearchWords
@@ -25,8 +24,8 @@ from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, flatten, short_hash
 from lmtrain.run.sweeps.limits import SECONDS_PER_HOUR, SearchLimits
 from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require_slurm
-from lmtrain.run.sweeps.search import Search
 from lmtrain.run.sweeps.search_lines import SearchLines
+from lmtrain.run.sweeps.sweep import Sweep
 from lmtrain.run.validators.callbacks import (
     OF_AVERAGES,
     callback_facts,
@@ -36,11 +35,11 @@ from lmtrain.run.validators.callbacks import (
 )
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import checked_words
-from lmtrain.search.study import JOURNAL, enqueue_grid, open_study, require_optuna
+from lmtrain.search.study import JOURNAL, open_study, require_optuna
 from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.tracking.status import status_name
-from lmtrain.tracking.sweep_file import NAME, SweepFile, held_sweep, read_sweep
+from lmtrain.tracking.sweep_file import NAME, SweepFile, SweepRun, SweepTrial, held_sweep, read_sweep
 
 MakeJob = Callable[[Arguments], Job]
 # Settings that may differ between two starts of one search; the others make its trials comparable.
@@ -72,9 +71,7 @@ class PreparedSearch:
         name = str(self.folder.relative_to(Path(self.base.root)))
         new = new_sweep(words, self.base.config, name=name, command=f"{self.program} -m {typed}")
         sweep = begin_sweep(self.folder, new)
-        study = open_study(self.folder, settings)
-        if settings.sampler == "grid":
-            enqueue_grid(study, words.space)
+        study = open_study(self.folder, words.space, settings)
         prepare_data(self.base)
         plan = planned_with(self.base.config, [])
         limits = replace(self.limits, planned_seconds=plan.seconds if plan else None)
@@ -82,46 +79,45 @@ class PreparedSearch:
         fixed = [word for word in words.fixed if not word.startswith("run.name=")]
         lines = SearchLines(f"{self.base.config.run.root}/{name}", self.program, [*self.base.kept_flags, *fixed])
         first_seed = self.base.config.seed
-        search = Search(
+        search = Sweep(
             settings=settings,
-            space=words.space,
             seeds=range(first_seed, first_seed + settings.seeds),
             num_trials=words.num_trials,
             folder=self.folder,
             sweep=sweep,
             study=study,
             make_job=self._job,
-            pool=Pool(self.runner, parallel=settings.parallel, folder=self.folder),
+            pool=Pool(self.runner, settings.parallel, self.folder),
             limits=limits,
             lines=lines,
         )
-        code = 1
-        try:
-            code = search.run()
-        finally:
-            lines.last(sweep)
-            logger = self.base.config.logger.build()
-            root = Path(self.base.root)
-            logger.finish_sweep(self.folder, self.sweep_id, root=root, status=status_name(code))
-        return code
+        return run_to_its_end(search, replace(self.base, sweep=self.sweep_id))
 
-    def _job(self, words: Sequence[str]) -> Job:
-        return replace(self.make_job(self.words.of_trial(words)), sweep=self.sweep_id, program=self.program)
+    def _job(self, trial: SweepTrial, run: SweepRun) -> Job:
+        words = [*trial.words, *([] if "seed" in trial.values else [f"seed={run.seed}"])]
+        job, name = self.make_job(self.words.of_trial(words)), self.folder.relative_to(self.base.root) / run.folder
+        return replace(job, name=str(name), sweep=self.sweep_id, program=self.program)
 
 
-def prepare_search(
-    words: SearchWords, make_job: MakeJob, *, outer: OuterLauncher | None, program: str
-) -> PreparedSearch:
+def run_to_its_end(sweep: Sweep, job: Job) -> int:
+    """Run a sweep, print the ranking of its trials, and tell its tracker; return the exit code."""
+    code = 1
+    try:
+        code = sweep.run()
+    finally:
+        sweep.lines.last(sweep.sweep)
+        root = Path(job.root)
+        job.config.logger.build().finish_sweep(sweep.folder, job.sweep, root=root, status=status_name(code))
+    return code
+
+
+def prepare_search(words: SearchWords, make_job: MakeJob, *, program: str) -> PreparedSearch:
     """Check a search, including the values of its lists and the ends of its intervals.
 
     Raises:
         ConfigurationError: A setting or a value is wrong.
         EnvironmentProblem: A package is missing.
     """
-    if outer is not None:
-        raise EnvironmentProblem(
-            "hydra/sweeper=optuna starts the ranks of its trials itself; run it once, without torchrun or srun."
-        )
     settings = words.settings
     require_optuna(settings.sampler)
     extremes = checked_words(words.space)
@@ -201,7 +197,12 @@ def runner_of(config: RunConfig, settings: SearchSettings, folder: Path) -> Runn
         import torch
 
         num_gpus = torch.accelerator.device_count()
-    return LocalRunner(parallel=settings.parallel, num_devices=config.trainer.devices, num_gpus=num_gpus)
+    return LocalRunner(
+        parallel=settings.parallel,
+        num_devices=config.trainer.devices,
+        num_gpus=num_gpus,
+        shows_output=settings.parallel == 1,
+    )
 
 
 def sweep_folder(words: SearchWords, config: RunConfig) -> Path:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,6 @@ class LocalTrial:
     """A run's process on this machine."""
 
     process: "subprocess.Popen[bytes]"
-    console: Path
 
     def exit_code(self) -> int | None:
         """Return its exit code, None while it runs."""
@@ -56,11 +56,15 @@ class LocalTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRunner:
-    """This machine: `parallel` slots of `num_devices` devices each; with `num_gpus` 0 on its processors."""
+    """This machine: `parallel` slots of `num_devices` devices each; with `num_gpus` 0 on its processors.
+
+    A run's output goes to a file next to its job, or with `shows_output` to the terminal.
+    """
 
     parallel: int
     num_devices: int
     num_gpus: int
+    shows_output: bool = False
 
     def __post_init__(self) -> None:
         needed = self.parallel * self.num_devices
@@ -72,18 +76,18 @@ class LocalRunner:
             )
 
     def start(self, job: Job, job_path: Path, *, slot: int) -> LocalTrial:
-        """Start a saved job; its output goes to a file next to it."""
-        console = job_path.with_suffix(".log")
-        with console.open("ab") as log:
+        """Start a saved job."""
+        console = nullcontext() if self.shows_output else job_path.with_suffix(".log").open("ab")
+        with console as log:
             process = subprocess.Popen(
                 python_command("-m", MODULE, "--parent", str(os.getpid()), str(job_path)),
                 env={**python_environment(), **job.handed_over(), **self.environment(slot)},
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=subprocess.STDOUT,
+                stderr=log,
             )
-        return LocalTrial(process, console)
+        return LocalTrial(process)
 
     def environment(self, slot: int) -> dict[str, str]:
         """Return the variables of a slot: its GPUs, or its share of the processors' threads."""
@@ -117,11 +121,6 @@ class SlurmTrial:
 
     def __post_init__(self) -> None:
         self._step = self._saved_step()
-
-    @property
-    def console(self) -> Path:
-        """Return the file of its output, once it runs."""
-        return Path(self.job.paths.stdout)
 
     def exit_code(self) -> int | None:
         """Return its exit code, None while it waits or runs; 1 if SLURM ended it without a result."""

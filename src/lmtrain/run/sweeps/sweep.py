@@ -1,4 +1,4 @@
-"""A search: draw trials, train their runs side by side, and score them, first in sweep.json and then in Optuna's study.
+"""A sweep: train the trials of a grid, or drawn ones, side by side, and score them in sweep.json, then in the study.
 
 A trial's run is one process group that gets its values from a file; its points come back from its folder. A failed
 trial is recorded, and the search continues. At a limit of hours or dollars, after a signal and at a stop request in its
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.launch.rank_ends import plain_exit_code
@@ -26,14 +26,10 @@ from lmtrain.run.sweeps.pool import Pool, Running
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.trial_process import refusal_path
 from lmtrain.search.search_settings import SearchSettings
-from lmtrain.search.space import Space, words_of
-from lmtrain.search.study import draw, end_trial, open_trials
+from lmtrain.search.study import SearchStudy
 from lmtrain.tracking.run_folder import ask_to_stop
 from lmtrain.tracking.run_log import LogOffset, read_after
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial
-
-if TYPE_CHECKING:
-    from optuna import Study, Trial
 
 CONTINUES: Final = "the same command continues it"
 BAD_VALUES: Final = ("diverged", "out_of_memory", "pruned")  # states for which the values are to blame
@@ -56,33 +52,36 @@ class TrialRun:
 
 
 @dataclass(kw_only=True)
-class Search:
-    """One search from its start, or its continuation, to its end; `make_job` composes the job of some overrides."""
+class Sweep:
+    """One sweep from its start, or its continuation, to its end; `make_job` gives the job of a trial's run.
+
+    `study` draws the trials of a search, with `seeds` each; None: a grid, whose trials are `given`.
+    """
 
     settings: SearchSettings
-    space: Space
-    seeds: Sequence[int]
     num_trials: int
     folder: Path
     sweep: SweepFile
-    study: "Study"
-    make_job: Callable[[Sequence[str]], Job]
+    make_job: Callable[[SweepTrial, SweepRun], Job]
     pool: Pool
     limits: SearchLimits
     lines: SearchLines
-    _trials: "dict[int, Trial]" = field(default_factory=dict, init=False)
+    study: SearchStudy | None = None
+    seeds: Sequence[int] = ()
+    given: Sequence[SweepTrial] = ()
     _queue: deque[tuple[SweepTrial, SweepRun]] = field(default_factory=deque, init=False)
     _progress: dict[int, TrialRun] = field(default_factory=dict[int, TrialRun], init=False)  # by slot
     _refusal: ConfigurationError | None = field(default=None, init=False)
     _limit: str | None = field(default=None, init=False)
+    _worst: int = field(default=EXIT_DONE, init=False)  # of the runs' exit codes
     _began: float = field(default=0.0, init=False)
     _looked_at: float = field(default=0.0, init=False)
 
     def run(self) -> int:
-        """Train until the trials or the limits are spent; return the exit code.
+        """Train until the trials or the limits are spent; return the exit code: a grid's is the worst of its runs.
 
         Raises:
-            ConfigurationError: No trial logs the metric; trained steps are kept.
+            ConfigurationError: No trial of a search logs the metric; trained steps are kept.
         """
         self.sweep.state, self.sweep.reason, is_through = "RUNNING", None, False
         try:
@@ -102,17 +101,21 @@ class Search:
             raise self._refusal
         if self.pool.stopped_by:
             return plain_exit_code(-self.pool.stopped_by)
+        if self.study is None:
+            return self._worst
         return EXIT_DONE if self.sweep.finished() else EXIT_NO
 
     def _adopt(self) -> None:
-        """Queue the trials that an earlier process began and did not end; update the study."""
+        """Queue the trials that are given, or that an earlier process began and did not end; update the study."""
         known = {record.number: record for record in self.sweep.trials}
-        for trial in open_trials(self.study):
-            record = known.get(trial.number) or self._record(trial)
-            self._trials[trial.number] = trial
+        begun = [*self.given]
+        for number, values in self.study.unfinished() if self.study else ():
+            record = known.get(number) or self._record(number, values)
             if record.state in ENDED and record.state != "stopped":
                 self._tell(record)
-                continue
+            else:
+                begun.append(record)
+        for record in begun:
             record.state = "waiting"
             for run in record.runs:
                 run.seconds = seconds_of(self.folder / run.folder)  # a killed process could not note them
@@ -142,13 +145,13 @@ class Search:
         taken = [trial.seconds for trial in self.sweep.trials if trial.state == "finished" and trial.runs]
         each = statistics.fmean(taken) if taken else (self.limits.planned_seconds or 0.0) * self.settings.seeds
         is_enough = len(self.sweep.trials) >= self.num_trials
-        if is_enough or not self.limits.has_room(
-            each, spent_seconds=self._run_seconds(), num_running=len(self.pool.running)
+        if (
+            self.study is None
+            or is_enough
+            or not self.limits.has_room(each, spent_seconds=self._run_seconds(), num_running=len(self.pool.running))
         ):
             return False
-        trial = draw(self.study, self.space, self.settings)
-        record = self._record(trial)
-        self._trials[trial.number] = trial
+        record = self._record(*self.study.draw())
         same = (one for one in self.sweep.trials if one.values == record.values and one.state == "finished")
         if (twin := next(same, None)) is not None:
             record.state, record.score, record.deviation = "finished", twin.score, twin.deviation
@@ -157,21 +160,19 @@ class Search:
         self._queue_runs(record)
         return True
 
-    def _record(self, trial: "Trial") -> SweepTrial:
-        values = dict(word.split("=", 1) for word in words_of(self.space, trial.params))
-        name = f"trial-{trial.number:04d}"
+    def _record(self, number: int, values: dict[str, str]) -> SweepTrial:
+        name = f"trial-{number:04d}"
         folders = [name] if len(self.seeds) == 1 else [f"{name}-seed-{seed}" for seed in self.seeds]
         runs = [SweepRun(folder=folder, seed=seed) for folder, seed in zip(folders, self.seeds, strict=True)]
-        record = SweepTrial(number=trial.number, values=values, runs=runs)
+        record = SweepTrial(number=number, values=values, runs=runs)
         self.sweep.trials.append(record)
         self._save()
         return record
 
     def _start(self, trial: SweepTrial, run: SweepRun) -> None:
         """Start a run; a refused one ends its trial."""
-        words = [*trial.words, *([] if "seed" in trial.values else [f"seed={run.seed}"])]
         try:
-            job = replace(self.make_job(words), name=f"{self.sweep.name}/{run.folder}")
+            job = self.make_job(trial, run)
         except LMTRAIN_ERRORS as refused:
             outcome = Outcome(state="failed", exit_code=refused.exit_code, reason=str(refused))
             self._close_run(trial, run, outcome)
@@ -207,21 +208,20 @@ class Search:
 
     def _report(self, progress: TrialRun) -> None:
         """Report the validations of a trial's first run to the pruner, which may end the trial."""
-        if self.settings.pruner == "none" or progress.run is not progress.trial.runs[0] or progress.is_pruned:
+        is_first = progress.run is progress.trial.runs[0]
+        if self.study is None or self.settings.pruner == "none" or not is_first or progress.is_pruned:
             return
         found = read_after(self.folder / progress.run.folder / "metrics.jsonl", progress.place)
         if found.next.inode != progress.place.inode:  # a new file: the run went back to a checkpoint
             progress.num_reported = 0
         progress.place = found.next
-        trial, number = self._trials[progress.trial.number], progress.trial.number
         for point in found.points:
             value = point.metrics.get(self.sweep.metric)
             if not point.step or value is None or not math.isfinite(value):
                 continue
             progress.num_reported += 1
-            if progress.num_reported not in self.study.trials[number].intermediate_values:
-                trial.report(value, progress.num_reported)
-                progress.is_pruned = progress.is_pruned or trial.should_prune()
+            if self.study.is_pruned(progress.trial.number, value, validation=progress.num_reported):
+                progress.is_pruned = True
         if progress.is_pruned:
             ask_to_stop(self.folder / progress.run.folder)
 
@@ -229,7 +229,8 @@ class Search:
         folder, refusal = ended.job.folder, refusal_path(self.pool.job_path(ended.job.folder.name))
         message = refusal.read_text() if refusal.exists() else None
         try:
-            outcome = outcome_of(folder, code, metric=self.sweep.metric, refusal=message)
+            needs_score = self.study is not None
+            outcome = outcome_of(folder, code, metric=self.sweep.metric, refusal=message, needs_score=needs_score)
         except ConfigurationError as unknown:
             self._leave_waiting(progress, seconds=seconds_of(folder))
             self._refusal = self._refusal or unknown
@@ -256,6 +257,7 @@ class Search:
         """Record a run's end; its trial may end with it."""
         run.state, run.exit_code, run.score = outcome.state, outcome.exit_code, outcome.score
         run.seconds, run.held_out = outcome.seconds, outcome.held_out
+        self._worst = max(self._worst, outcome.exit_code)
         is_left = trial.state == "stopped" and outcome.state not in ("finished", "stopped")
         if trial.state in ENDED and not is_left:  # by another of its runs
             self._save()
@@ -265,7 +267,7 @@ class Search:
             self._end(trial)
         elif all(each.state == "finished" for each in trial.runs):
             scores = [each.score for each in trial.runs if each.score is not None]
-            trial.state, trial.score = "finished", statistics.fmean(scores)
+            trial.state, trial.score = "finished", statistics.fmean(scores) if scores else None
             trial.deviation = statistics.stdev(scores) if len(scores) > 1 else None
             self._end(trial)
         else:
@@ -278,9 +280,9 @@ class Search:
 
     def _tell(self, trial: SweepTrial) -> None:
         """End a trial in the study; one that was stopped continues at the next start."""
-        if trial.state != "stopped":
+        if self.study and trial.state != "stopped":
             score = trial.score if trial.state == "finished" else None
-            end_trial(self.study, trial.number, score=score, is_bad_place=trial.state in BAD_VALUES)
+            self.study.end(trial.number, score=score, is_bad_place=trial.state in BAD_VALUES)
 
     def _save(self) -> None:
         self.sweep.unranked = why_unranked(self.sweep.texts(), metric=self.sweep.metric)
