@@ -1,7 +1,6 @@
 """Read prepared data again, every byte of it, and check it against its manifest and its tokenizer: `lmtrain verify`."""
 
 import argparse
-import json
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from lmtrain.data.manifest import (
 from lmtrain.data.packing_index import PACKING_FOLDER
 from lmtrain.data.shards import map_ids
 from lmtrain.errors import EXIT_NO, DataError
+from lmtrain.json_output import print_json
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
@@ -48,7 +48,7 @@ def verify(words: list[str], *, program: str = "lmtrain verify") -> int:
         with stage(f"verify {folder.name}") as progress:
             found[str(folder)] = list(problems(folder, advance=lambda read: progress.advance(text_bytes=read)))
     if arguments.json:
-        print(json.dumps({folder: {"is_whole": not some, "problems": some} for folder, some in found.items()}))  # noqa: T201
+        print_json({folder: {"is_whole": not some, "problems": some} for folder, some in found.items()})
     else:
         for folder, some in found.items():
             print("\n".join(some) or f"{folder} is whole")  # noqa: T201

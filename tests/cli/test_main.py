@@ -12,6 +12,7 @@ from lmtrain.cli import main as cli
 from lmtrain.cli.command_table import VERBS
 from lmtrain.cli.main import main, serve
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.json_output import print_json
 
 
 @pytest.fixture
@@ -136,9 +137,9 @@ def test_json_is_alone_on_stdout_whatever_a_library_prints(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def noisy(words: list[str], *, program: str) -> int:
-        print("a library\nbegins", end="")
+        print('{"of": "a library"}\nbegins', end="")
         subprocess.run(["echo", "native code"], check=True)
-        print(f"\n{json.dumps({'words': words, 'program': program})}")
+        print_json({"words": words, "program": program})
         return 0
 
     monkeypatch.setattr("lmtrain.cli.main.find_verb", lambda verb: noisy)

@@ -14,8 +14,8 @@ from typing import Final
 
 from lmtrain.child_process import protect_children
 from lmtrain.cli.command_table import VERBS
-from lmtrain.cli.json_output import prints_json_alone
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_ENVIRONMENT, EXIT_INTERRUPTED, LMTRAIN_ERRORS
+from lmtrain.json_output import json_alone
 
 DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})  # EFBIG: ulimit -f
 LONGEST_LINE: Final = 4_000  # characters of a message
@@ -50,7 +50,7 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch reads it once; its notices stay off the console
     atexit.register(gc.freeze)  # no search for garbage at the interpreter's end: 0.05 of a plan's 0.95 s
     try:
-        with prints_json_alone("--json" in words):
+        with json_alone("--json" in words):
             code = find_verb(verb)(list(words), program=program)
         if code == EXIT_INTERRUPTED:
             _ignore_interrupts()

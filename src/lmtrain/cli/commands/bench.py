@@ -3,12 +3,12 @@
 It trains for some seconds in a temporary folder, with the config's own data, model, callbacks and Trainer.
 """
 
-import json
 import sys
 from typing import Final
 
 from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.json_output import print_json
 from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.paths import without
 from lmtrain.run.run_config import RunConfig
@@ -39,7 +39,7 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
         print(f"bench: {choices.title}: building, and the first step…", file=sys.stderr, flush=True)
         measured = measure(config, overrides=choices.overrides, seconds=asked.seconds)
         if asked.json:
-            print(json.dumps({"swept": choices.swept, **measured.to_json()}))
+            print_json({"swept": choices.swept, **measured.to_json()})
         else:
             print_bench(measured, title=choices.title)
     return EXIT_DONE

@@ -1,6 +1,5 @@
 """`lmtrain calc`: the bytes of a tensor, and the FLOPs and the time of a matrix product on any device."""
 
-import json
 import math
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.roofline import Shape, product_of, product_times
 from lmtrain.cli.help import HELP_FLAGS
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
+from lmtrain.json_output import print_json
 from lmtrain.report.plans.calc_page import matmul_page, tensor_page
 
 USAGE: Final = """\
@@ -59,7 +59,7 @@ def calc(words: list[str], *, program: str = "lmtrain calc") -> int:
         elif word != "--json":
             shapes.append(word)
     found, page = (_tensor if kind == "tensor" else _matmul)(shapes, settings)
-    print(json.dumps(found) if "--json" in rest else page)
+    print_json(found) if "--json" in rest else print(page)
     return EXIT_DONE
 
 

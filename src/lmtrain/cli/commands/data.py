@@ -1,7 +1,6 @@
 """`lmtrain data show RUN --step N`: the text of a past step, document by document, with the loss of each."""
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,8 +11,8 @@ from rich.table import Table
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import add_json
-from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.json_output import print_json
 from lmtrain.report.show import show
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
@@ -60,14 +59,13 @@ def data(words: list[str], *, program: str = "lmtrain data") -> int:
     if asked.most < 1:
         raise ConfigurationError(f"--most: must be 1 or more, got {asked.most}.")
     find_job(asked.run, key="RUN")  # before torch is imported
-    with prints_to_stderr(asked.json):
-        from lmtrain.run.stored_runs.trained_step import trained_step
+    from lmtrain.run.stored_runs.trained_step import trained_step
 
-        step = trained_step(asked.run, asked.step, data=asked.data, allowed=asked.allow_target)
-        scored_by = _checkpoint(asked.run, asked.step)
-        documents = by_loss(_documents(step, scored_by, asked))
+    step = trained_step(asked.run, asked.step, data=asked.data, allowed=asked.allow_target)
+    scored_by = _checkpoint(asked.run, asked.step)
+    documents = by_loss(_documents(step, scored_by, asked))
     if asked.json:
-        print(json.dumps(_to_json(step, scored_by, documents)))
+        print_json(_to_json(step, scored_by, documents))
         return EXIT_DONE
     print("\n".join(_head(step, scored_by)))
     show(documents_table(documents[: asked.most]))

@@ -1,6 +1,5 @@
 """`lmtrain doctor OVERRIDES`: is this machine ready for a long run of a config? It also measures and calibrates."""
 
-import json
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from lmtrain.cli.help import run_parser
 from lmtrain.doctor.disk import disk_room, disk_speed
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EXIT_DONE, EXIT_NO
+from lmtrain.json_output import print_json
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.planning.plan import plan_of
@@ -107,7 +107,7 @@ def _show(findings: Sequence[Finding], device: MeasuredDevice, *, as_json: bool,
         measured = {"kind": device.kind, "name": device.name, "threads": device.threads}
         measured |= {"matmul_flops": dict(device.matmul_flops), "copy_bytes_per_second": device.copy_bytes_per_second}
         checks = [finding.to_json() for finding in findings]
-        print(json.dumps({"ok": is_ready, "checks": checks, "measured": measured}))
+        print_json({"ok": is_ready, "checks": checks, "measured": measured})
         return
     from rich.table import Table
     from rich.text import Text

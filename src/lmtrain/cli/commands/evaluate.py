@@ -1,7 +1,6 @@
 """`lmtrain evaluate MODEL`: bits per byte of text, CORE, chat tasks and those of lm-eval, each with its noise."""
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Mapping
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.cli.commands.evaluate_input import evaluation_parser, read_input, require_flags
 from lmtrain.cli.commands.model_flags import read_model, require_model
-from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.json_output import print_json
 from lmtrain.run.compose.flag_parser import UNKNOWN
 
 if TYPE_CHECKING:
@@ -44,18 +43,17 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
         parser.error(UNKNOWN + " ".join(more))
     require_flags(asked)
     require_model(asked)
-    with prints_to_stderr(asked.json):
-        wanted = read_input(asked)
-        loaded = read_model(asked)
-        from lmtrain.cli.commands.evaluate_scores import scores_of
+    wanted = read_input(asked)
+    loaded = read_model(asked)
+    from lmtrain.cli.commands.evaluate_scores import scores_of
 
-        scores = {
-            _named(name, asked.weights): {**score, "settings": _settings_of(asked, name)}
-            for name, score in scores_of(asked, loaded, wanted)
-        }
-        _keep(loaded, scores, is_silent=asked.json)
+    scores = {
+        _named(name, asked.weights): {**score, "settings": _settings_of(asked, name)}
+        for name, score in scores_of(asked, loaded, wanted)
+    }
+    _keep(loaded, scores, is_silent=asked.json)
     if asked.json:
-        print(json.dumps({"model": loaded.name, "scores": scores}))
+        print_json({"model": loaded.name, "scores": scores})
     return EXIT_DONE
 
 

@@ -1,7 +1,6 @@
 """`lmtrain export hf|gguf|peft SOURCE OUT`: write a trained model, or its adapter, in the format of other tools."""
 
 import argparse
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import Any
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import add_json, add_weights
-from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.interop.folders import imported_facts, is_imported, require_free
+from lmtrain.json_output import print_json
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import require_source
 
@@ -26,9 +25,8 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
     require_free(asked.out, name="OUT")
     require_source(asked.source, key="SOURCE")
     name = asked.source.name
-    with prints_to_stderr(asked.json):
-        facts, line = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}[asked.format](asked, name)
-    print(json.dumps(facts) if asked.json else line)
+    facts, line = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}[asked.format](asked, name)
+    print_json(facts) if asked.json else print(line)
     return EXIT_DONE
 
 

@@ -1,6 +1,5 @@
 """`lmtrain plan fleet.TERM=VALUE ...`: model, tokens, devices, time and money; missing terms are computed."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,6 +19,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import parse_quantity, parse_whole
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
+from lmtrain.json_output import print_json
 from lmtrain.run.compose.arguments import parse_arguments
 
 PREFIX: Final = "fleet."
@@ -75,7 +75,7 @@ def plan_fleet(words: list[str], *, as_json: bool = False) -> int:
     """
     fleet = fleet_of(words)
     if as_json:
-        print(json.dumps(fleet.to_json()))
+        print_json(fleet.to_json())
     else:
         from lmtrain.report.plans.fleet_page import print_fleet
 

@@ -1,9 +1,8 @@
 """`lmtrain generate RUN`: continue a text, or a file of them, with a model on this machine."""
 
 import argparse
-import json
-import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,8 @@ from lmtrain.cli.commands.model_flags import (
     read_model,
     read_sampling,
 )
-from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.json_output import json_alone, print_json
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
 
@@ -45,11 +44,10 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
 
 
 def _print_json(asked: argparse.Namespace, text: str) -> int:
-    with prints_to_stderr():
-        loaded = read_model(asked)
-        request = _request(asked, loaded, text, index=0)
-        (written,) = loaded.engine().write([request])
-    print(json.dumps({"prompt": text, **_answer(written)}, ensure_ascii=False))
+    loaded = read_model(asked)
+    request = _request(asked, loaded, text, index=0)
+    (written,) = loaded.engine().write([request])
+    print_json({"prompt": text, **_answer(written)})
     return EXIT_DONE
 
 
@@ -76,19 +74,16 @@ def _answer_file(asked: argparse.Namespace) -> int:
         raise ConfigurationError("--prompt and --prompts are mutually exclusive; give one.")
     prompts = read_prompts(asked.prompts)
     try:
-        out = asked.out.open("x", encoding="utf-8") if asked.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
+        out = asked.out.open("x", encoding="utf-8") if asked.out else nullcontext()
     except OSError as problem:
         raise EnvironmentProblem(f"--out: {asked.out} cannot be written ({problem.strerror}).") from problem
-    with out:
-        with prints_to_stderr():
-            loaded = read_model(asked)
-            requests = [_request(asked, loaded, prompt, index=place) for place, prompt in enumerate(prompts)]
+    with json_alone(is_json=True), out as file:
+        loaded = read_model(asked)
+        requests = [_request(asked, loaded, prompt, index=place) for place, prompt in enumerate(prompts)]
         for delta in loaded.engine().run(requests):
             if delta.finish_reason is not None:
                 place = delta.generation.request.index
-                line = {"index": place, "prompt": prompts[place], **_answer(delta.generation)}
-                out.write(json.dumps(line, ensure_ascii=False) + "\n")
-                out.flush()
+                print_json({"index": place, "prompt": prompts[place], **_answer(delta.generation)}, file)
     return EXIT_DONE
 
 

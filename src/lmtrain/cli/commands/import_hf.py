@@ -1,7 +1,6 @@
 """`lmtrain import hf|peft FOLDER OUT`: take a model of transformers, or an adapter of PEFT, to train on from."""
 
 import argparse
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import add_json
-from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE
+from lmtrain.json_output import print_json
 from lmtrain.run.compose.flag_parser import FlagParser
 
 SHORT_CONTEXT: Final = 512  # tokens; real models take more
@@ -37,20 +36,19 @@ def _model(asked: argparse.Namespace) -> int:
     from lmtrain.interop.folders import find_folder, read_config_file, require_free
 
     require_free(asked.out, name="OUT")
-    with prints_to_stderr(asked.json):
-        folder = find_folder(asked.folder)
-        read_config_file(folder)  # a wrong folder is refused before torch is imported
-        from lmtrain.interop.hf_import import import_folder, open_hugging_face
+    folder = find_folder(asked.folder)
+    read_config_file(folder)  # a wrong folder is refused before torch is imported
+    from lmtrain.interop.hf_import import import_folder, open_hugging_face
 
-        model = open_hugging_face(folder, with_tokenizer=not asked.without_tokenizer)
-        for key in model.description.unread_keys:
-            print(f"config.json: {key} is not supported and not used", file=sys.stderr)
-        source = str(asked.folder if folder != asked.folder else folder.resolve())
-        import_folder(model, asked.out, source=source)
+    model = open_hugging_face(folder, with_tokenizer=not asked.without_tokenizer)
+    for key in model.description.unread_keys:
+        print(f"config.json: {key} is not supported and not used", file=sys.stderr)
+    source = str(asked.folder if folder != asked.folder else folder.resolve())
+    import_folder(model, asked.out, source=source)
     context = context_words(model.description.settings["max_context_tokens"])
     command = shlex.join(["lmtrain", "train", f"init_from={asked.out}", *context])
     if asked.json:
-        print(json.dumps({"folder": str(asked.out), "parameters": model.num_parameters, "command": command}))
+        print_json({"folder": str(asked.out), "parameters": model.num_parameters, "command": command})
     else:
         what = f"{model.description.model_type}, {model.num_parameters:,} parameters"
         print(f"{asked.out}: {what}. To train on from it:\n")
@@ -72,14 +70,13 @@ def _adapter(asked: argparse.Namespace) -> int:
 
     require_free(asked.out, name="OUT")
     require_source(asked.base, key="--base")
-    with prints_to_stderr(asked.json):
-        from lmtrain.interop.peft_adapters import import_merged, open_peft
-        from lmtrain.run.stored_runs.exported_models import model_to_export
+    from lmtrain.interop.peft_adapters import import_merged, open_peft
+    from lmtrain.run.stored_runs.exported_models import model_to_export
 
-        num_modules = import_merged(model_to_export(asked.base), open_peft(asked.folder), asked.out)
+    num_modules = import_merged(model_to_export(asked.base), open_peft(asked.folder), asked.out)
     command = shlex.join(["lmtrain", "train", f"init_from={asked.out}"])
     if asked.json:
-        print(json.dumps({"folder": str(asked.out), "modules": num_modules, "command": command}))
+        print_json({"folder": str(asked.out), "modules": num_modules, "command": command})
     else:
         print(f"{asked.out}: {asked.base} with the changes of {format_count(num_modules, 'module')}")
     return EXIT_DONE

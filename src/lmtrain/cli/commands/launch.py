@@ -4,7 +4,6 @@ Nodes, ranks and GPUs come from the config that the ranks themselves compose, so
 """
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -18,6 +17,7 @@ import yaml
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.cli.help import HELP_FLAGS, run_parser
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
+from lmtrain.json_output import print_json
 from lmtrain.launch.nodes import PORT, NodesJob, kubernetes_manifest, sky_task
 from lmtrain.launch.sbatch import (
     SIGNAL_SECONDS,
@@ -233,7 +233,7 @@ def _documents(text: str) -> list[Any]:
 
 def _show(asked: argparse.Namespace, text: str, values: Mapping[str, Any]) -> int:
     """Print a text for people, or one object of its values."""
-    print(json.dumps(values) if asked.json else text)
+    print_json(values) if asked.json else print(text)
     return EXIT_DONE
 
 

@@ -1,6 +1,5 @@
 """The last line of `train --json`: how a run or a sweep ended, for the program that started it."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from lmtrain.errors import (
     EXIT_TERMINATED,
     LMTRAIN_ERRORS,
 )
+from lmtrain.json_output import print_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.events import EARLY_STOPPING
 from lmtrain.tracking.redaction import redact, redact_text
@@ -41,7 +41,7 @@ class OutcomeLine:
             raise
         finally:
             if self.speaks:
-                print(json.dumps(self._line(code)), flush=True)
+                print_json(self._line(code))
         return code
 
     def _line(self, code: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Both take the config's first steps on the same data; the page names the first difference: step, tensor and ranks.
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from lmtrain.accounting.observed.parity_checks import Parity
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
+from lmtrain.json_output import print_json
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.paths import key_of, without
@@ -61,7 +61,7 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
     ]
     for one in found:
         if asked.json:
-            print(json.dumps(one.to_json()))
+            print_json(one.to_json())
             continue
         from lmtrain.report.parity_page import print_parity
 

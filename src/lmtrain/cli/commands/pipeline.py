@@ -1,6 +1,5 @@
 """`lmtrain pipeline pipeline=NAME`: stages from text to a model to talk to, with one report card."""
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.quantities import Unit, format_count, format_quantity
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.json_output import print_json
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
 from lmtrain.run.compose.flag_parser import FlagParser
@@ -82,7 +82,7 @@ def _run(read: CommandPipeline, *, is_json: bool) -> int:
     if problem := keep_card(read, card):
         print(problem, file=sys.stderr)
     if is_json:
-        print(json.dumps({stage.name: _facts(stage) for stage in card.stages}))
+        print_json({stage.name: _facts(stage) for stage in card.stages})
     else:
         print(f"\n{card_text(card)}\nAs a page: {shown_path(read.folder / 'card.html')}")
     return code
@@ -155,7 +155,7 @@ def _plan(read: CommandPipeline, *, is_json: bool) -> int:
     together = {name: sum(stage[name] or 0 for stage in stages) for name in ("seconds", "usd", "kept_bytes")}
     is_possible = not any(stage["problem"] for stage in stages)
     if is_json:
-        print(json.dumps({"pipeline": read.name, "stages": stages, "together": together, "ok": is_possible}))
+        print_json({"pipeline": read.name, "stages": stages, "together": together, "ok": is_possible})
     else:
         for stage in [*stages, {"name": "all trainings", **together}]:
             print(_plan_line(stage))

@@ -1,6 +1,5 @@
 """`lmtrain plan`: a training config's memory, time and cost, from the very config of the training."""
 
-import json
 import textwrap
 from pathlib import Path
 from typing import Any, Final
@@ -8,6 +7,7 @@ from typing import Any, Final
 from lmtrain.cli.commands.fleet import TERMS, is_fleet
 from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO
+from lmtrain.json_output import print_json
 from lmtrain.run.planning.plan import PlannedRun, planned_runs
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.task import require_parts_of_task
@@ -45,7 +45,7 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
     found = planned(words)
     if asked.json:
         for run in found:
-            print(json.dumps(run.to_json()))
+            print_json(run.to_json())
     else:
         from lmtrain.report.plans.plan_page import print_plan  # brings rich, a tenth of a plan's time
 

@@ -1,14 +1,13 @@
 """Commands that make data: `prepare` shards, `verify` them, and make a `tokenizer`."""
 
 import importlib
-import json
 from dataclasses import asdict
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.help import HELP_FLAGS, help_page
-from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE
+from lmtrain.json_output import print_json
 from lmtrain.run.compose.paths import conf_folder
 
 TOKENIZER_CONFIG: Final = "make_tokenizer"
@@ -50,9 +49,8 @@ def tokenizer(words: list[str], *, program: str = "lmtrain tokenizer") -> int:
         for name in ("source", "cleaning", "deduplicate", "tokenizer"):
             check_node(config[name], key=name, allowed=arguments.allowed_targets)
         node = check_node(config["make"], key="make", allowed=arguments.allowed_targets)
-        with prints_to_stderr(as_json):
-            report = instantiate(node, key="make")
-        print(json.dumps(asdict(report)) if as_json else _page(report))
+        report = instantiate(node, key="make")
+        print_json(asdict(report)) if as_json else print(_page(report))
     return EXIT_DONE
 
 

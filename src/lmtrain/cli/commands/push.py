@@ -1,6 +1,5 @@
 """`lmtrain push RUN OWNER/NAME`: a run's newest checkpoint, exported, to the Hugging Face Hub."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import add_json, add_weights
-from lmtrain.cli.json_output import prints_to_stderr
 from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.json_output import print_json
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import find_job
 
@@ -46,12 +45,12 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
         refusal=f"{run} is being pushed by HOLDER; wait for it.",
         waiting=waiting,
     )
-    with prints_to_stderr(asked.json), lock:
+    with lock:
         folder = make_push_folder(asked.run, weights=asked.weights, allowed=asked.allow_target)
         sent = send_folder(folder, asked.repository, token=token, is_public=asked.public, message=run.name)
         shutil.rmtree(folder, ignore_errors=True)
     if asked.json:
-        print(json.dumps({"repository": asked.repository, "files_sent": sent.num_sent, "bytes_sent": sent.num_bytes}))
+        print_json({"repository": asked.repository, "files_sent": sent.num_sent, "bytes_sent": sent.num_bytes})
     else:
         files = f"{format_count(sent.num_sent, 'file')} sent ({sent.num_bytes:,} bytes)"
         print(f"{asked.repository}: {files}, {sent.num_there} there already")

@@ -1,6 +1,5 @@
 """Commands that read runs: ls, show, tail, ledger, report, compare; and MLflow's: ui, sync."""
 
-import json
 import math
 import time
 from dataclasses import asdict
@@ -9,6 +8,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.json_output import print_json
 from lmtrain.report.runs.find import RUNS, find_run, find_runs, names_sweep
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
@@ -40,7 +40,7 @@ def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
 
     found = read_runs(asked.runs)
     if asked.json:
-        print(json.dumps([asdict(run) for run in found]))
+        print_json([asdict(run) for run in found])
     else:
         show_page(table_of(found))
     return EXIT_DONE
@@ -106,7 +106,7 @@ def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
     with told_as_damage(asked.run, fix=FIX):
         found = read_ledger(asked.run.absolute())
         if asked.json:
-            print(json.dumps(found.to_json()))
+            print_json(found.to_json())
         else:
             show_page(page(found))
     return EXIT_DONE
@@ -152,7 +152,7 @@ def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
 
     found = compare_runs(find_runs(asked.runs), metric=asked.metric, baseline=asked.baseline, target=asked.target)
     if asked.json:
-        print(json.dumps(found.to_json()))
+        print_json(found.to_json())
     else:
         show_page(page(found))
     return EXIT_DONE
@@ -176,11 +176,9 @@ def sync(words: list[str], *, program: str = "lmtrain sync") -> int:
     parser = _parser(program, "Send a run's metrics to MLflow, each point once.", has_json=True)
     parser.add_argument("--tracking-uri", help="of the store (where the run was tracked before)")
     asked = parser.parse_args(words)
-    from lmtrain.cli.json_output import prints_to_stderr
     from lmtrain.tracking.mlflow.sync import sync as sync_run
 
-    with prints_to_stderr(asked.json):
-        run_id = sync_run(asked.run, tracking_uri=asked.tracking_uri)
+    run_id = sync_run(asked.run, tracking_uri=asked.tracking_uri)
     answer = {"run_id": run_id, "is_complete": True}
-    print(json.dumps(answer) if asked.json else f"{asked.run} is complete in MLflow, run {run_id}")
+    print_json(answer) if asked.json else print(f"{asked.run} is complete in MLflow, run {run_id}")
     return EXIT_DONE

@@ -1,6 +1,5 @@
 """`lmtrain scaling`: the scaling law of a sweep's runs, and its prediction for a larger budget."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 from lmtrain.accounting.quantities import format_quantity, parse_quantity
 from lmtrain.cli.commands.model_flags import add_json
 from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.json_output import print_json
 from lmtrain.report.scaling_study import (
     BEYOND,
     ScalingPrediction,
@@ -28,7 +28,7 @@ def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
     study = study_of(asked.sweep.absolute(), needs_minima=not asked.law_only)
     predicted = study.predict(_flops(asked.flops, study))
     if asked.json:
-        print(json.dumps(study.to_json() | {"predicted": asdict(predicted) | {"warning": predicted.warning}}))
+        print_json(study.to_json() | {"predicted": asdict(predicted) | {"warning": predicted.warning}})
         return EXIT_DONE
     for line in [*_law_lines(study), *_prediction_lines(predicted)]:
         print(line)

@@ -1,11 +1,11 @@
 """`lmtrain simulate OVERRIDES`: the planned step of one rank in a fleet of any size: memory, messages and time."""
 
-import json
 from argparse import Namespace
 from typing import Final
 
 from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.json_output import print_json
 
 END: Final = """\
 Without batch.* each device has one sequence of up to 8,192 tokens. Ends with 1
@@ -26,7 +26,7 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
         if asked.json:
             rows = [row.to_json() | {"scaling": row.efficiency(each.bases[row.strategy])} for row in each.rows]
             of_config = {"model": each.choices.options["model"], "swept": each.choices.swept, "chosen": each.chosen}
-            print(json.dumps(of_config | (rows[0] if len(rows) == 1 else {}) | {"fleets": rows}))
+            print_json(of_config | (rows[0] if len(rows) == 1 else {}) | {"fleets": rows})
             continue
         from lmtrain.report.plans.simulation_page import print_simulation
 
