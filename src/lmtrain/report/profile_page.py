@@ -37,7 +37,7 @@ def read_profile(folder: Path) -> Profile | None:
             traces.append(TraceSummary.from_json(read_json(path)))
         except (KeyError, TypeError):
             continue
-    memories = [row for path in sorted(place.glob("memory_rank*.json")) if (row := read_json(path)).get("bytes_of")]
+    memories = [row for path in sorted(place.glob("memory_rank*.json")) if (row := read_json(path)).get("peak")]
     files = [path for path in sorted(place.glob("*")) if path.suffix in (".gz", ".pickle")]
     return Profile(traces=tuple(traces), memories=tuple(memories), files=tuple(files)) if traces or memories else None
 

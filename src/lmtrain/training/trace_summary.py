@@ -4,7 +4,6 @@ Every moment of the traced steps is one of four, the first one true: the device 
 while the host works on the next operator (CPU overhead: dispatch, and Python between operators); it idles (a gap).
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, final
@@ -38,13 +37,12 @@ Interval = tuple[float, float]
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Activity:
-    """A kernel, operator or annotation of a trace, from and to a moment in seconds, on one of its threads."""
+    """A kernel, operator or annotation of a trace, from and to a moment in seconds."""
 
     name: str
     span: Interval
     is_on_gpu: bool = False
     is_annotation: bool = False
-    thread: int = 0
 
 
 def activities_of(trace: "profile") -> list[Activity]:
@@ -59,7 +57,6 @@ def activities_of(trace: "profile") -> list[Activity]:
             span=(event.start_ns() / 1e9, event.end_ns() / 1e9),
             is_on_gpu=event.device_type() == DeviceType.CUDA,
             is_annotation=event.is_user_annotation(),
-            thread=event.start_thread_id(),
         )
         for event in trace.profiler.kineto_results.events()
     ]
@@ -150,32 +147,7 @@ def summarize(activities: Sequence[Activity], *, rank: int, last_step: int, num_
         communication=exposed(waits, computing),
         cpu_overhead=overhead,
         idle=max(0.0, whole[1] - whole[0] - length(busy) - overhead),
-        operators=_largest(own_seconds(host)),
-        kernels=_largest((each.name, each.span[1] - each.span[0]) for each in kernels),
     )
-
-
-def own_seconds(activities: Iterable[Activity]) -> list[tuple[str, float]]:
-    """Return each activity's name and seconds without those that it calls, on its own thread."""
-    found: list[tuple[str, float]] = []
-    by_thread: defaultdict[int, list[Activity]] = defaultdict(list)
-    for each in activities:
-        by_thread[each.thread].append(each)
-    for thread in by_thread.values():
-        outer: list[int] = []  # places in `found` of the open ones
-        ends: list[float] = []
-        for each in sorted(thread, key=lambda one: (one.span[0], -one.span[1])):
-            while ends and ends[-1] <= each.span[0]:
-                ends.pop()
-                outer.pop()
-            seconds = each.span[1] - each.span[0]
-            if outer:
-                name, own = found[outer[-1]]
-                found[outer[-1]] = name, own - seconds
-            outer.append(len(found))
-            ends.append(each.span[1])
-            found.append((each.name, seconds))
-    return found
 
 
 def _is_operator(activity: Activity) -> bool:
@@ -190,11 +162,17 @@ def _within(intervals: Iterable[Interval], whole: Interval) -> list[Interval]:
     return [(max(start, whole[0]), min(end, whole[1])) for start, end in intervals if start < whole[1]]
 
 
-def _largest(named: Iterable[tuple[str, float]]) -> tuple[Operation, ...]:
-    seconds: defaultdict[str, float] = defaultdict(float)
-    calls: defaultdict[str, int] = defaultdict(int)
-    for name, spent in named:
-        seconds[name] += spent
-        calls[name] += 1
-    largest = sorted(seconds, key=lambda name: -seconds[name])[:NUM_OPERATIONS]
-    return tuple(Operation(name=name, seconds=seconds[name], calls=calls[name]) for name in largest)
+def operations_of(trace: "profile") -> dict[str, list[dict[str, Any]]]:
+    """Return a stopped trace's operators and kernels of the most own time, as a summary has them."""
+    from torch.autograd import DeviceType  # pages of profiles need no torch
+
+    found: dict[str, list[Operation]] = {"operators": [], "kernels": []}
+    for each in trace.key_averages():
+        on_gpu = each.device_type == DeviceType.CUDA
+        if each.is_user_annotation and (on_gpu or not each.key.startswith(COMPILED)):
+            continue
+        microseconds = each.self_device_time_total if on_gpu else each.self_cpu_time_total
+        operation = Operation(name=each.key, seconds=microseconds / 1e6, calls=each.count)
+        found["kernels" if on_gpu else "operators"].append(operation)
+    largest = {name: sorted(some, key=lambda one: -one.seconds)[:NUM_OPERATIONS] for name, some in found.items()}
+    return {name: [asdict(one) for one in some] for name, some in largest.items()}
