@@ -3,11 +3,17 @@
 import contextlib
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import lightning.pytorch as pl
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import (
@@ -18,41 +24,40 @@ from lmtrain.accounting.observed.metric_names import (
     PREFERRED,
     REWARD,
     TRAIN_LOSS,
-    VALIDATION_BYTES,
+    speed_name,
 )
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.live_view import Snapshot, line, panel
 from lmtrain.tracking.run_log import Point
-from lmtrain.tracking.stopwatch import KINDS
-from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunCallback, RunContext, parts_of
 from lmtrain.training.intervals import is_step_end
 from lmtrain.training.stopping import StoppedEarly
 
 REFRESHES_PER_SECOND: Final = 2
+PANEL_COLUMNS: Final = 92
 LABELS: Final = {
     "first_step": "first step, and compilation where asked…",
     "validation": "validating…",
     "checkpoint": "saving a checkpoint…",
     "text_samples": "writing a sample…",
 }
-# Fields of a snapshot and their metrics.
-SHOWN: Final = {
-    "loss": TRAIN_LOSS,
-    "reward": REWARD,
-    "equal_groups": EQUAL_GROUPS,
-    "preferred": PREFERRED,
-    "margin": MARGIN,
-    "lr": "train/lr",
-    "tokens_per_second": "speed/tokens_per_second",
-    "mfu": "speed/mfu_palm",
-    "usd": "cost/usd",
-    "projected_usd": "cost/projected_usd",
-    "kwh": "energy/kwh",
-    "projected_kwh": "energy/projected_kwh",
+SPEED: Final = "speed/tokens_per_second"
+# The figures by their metrics; the last two come with those expected of the whole run.
+FIGURES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "loss": (TRAIN_LOSS, "{:.3f}".format),
+    "reward": (REWARD, "{:.4g}".format),
+    "equal groups": (EQUAL_GROUPS, "{:.0%}".format),
+    "preferred": (PREFERRED, "{:.0%} of pairs".format),
+    "margin": (MARGIN, "{:.3g}".format),
+    "validation": (BITS_PER_BYTE, "{:.3f} bits/byte".format),
+    "lr": ("train/lr", "{:.2e}".format),
+    "MFU": ("speed/mfu_palm", "{:.1%}".format),
+    "goodput": ("speed/goodput", "{:.1%}".format),
+    "cost": ("cost/usd", partial(format_quantity, unit="usd")),
+    "energy": ("energy/kwh", "{:,.3g} kWh".format),
 }
+WHOLE: Final = {"cost/usd": "cost/projected_usd", "energy/kwh": "energy/projected_kwh"}
 
 
 class Progress(RunCallback):
@@ -72,8 +77,6 @@ class Progress(RunCallback):
         self._step = 0
         self._first: tuple[int, float] | None = None  # step and time of the first step's end: it compiled
         self._pace: float | None = None  # seconds a step since
-        self._validation: dict[int, float] = {}
-        self._validation_bytes: float | None = None  # read for each of them
         self._printed_at = time.monotonic()
         self._printed_step = -1
 
@@ -106,10 +109,6 @@ class Progress(RunCallback):
         self._step, self._activity = trainer.global_step, "training"
 
     @override
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._note_validation()  # the one before the first step, whatever the callbacks' order
-
-    @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -117,7 +116,6 @@ class Progress(RunCallback):
             return
         self._step = trainer.global_step
         self._note_pace()
-        self._note_validation()
         if time.monotonic() - self._printed_at >= self._every_seconds:
             self._print_state()
 
@@ -131,20 +129,10 @@ class Progress(RunCallback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._stop("stopped" if isinstance(exception, StoppedEarly) else "failed")
 
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        self._note_validation()  # a checkpoint of this very step may be written before this callback's turn
-        return {"validation": dict(self._validation), "validation_bytes": self._validation_bytes}
-
-    @override
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._validation = dict(state_dict["validation"])
-        self._validation_bytes = state_dict.get("validation_bytes")
-
     def _print_state(self) -> None:
         self._printed_at, self._printed_step = time.monotonic(), self._step
         if self._live is None:
-            _print(line(self._snapshot()))
+            _print(" | ".join([*self._done(), *(f"{name} {text}" for name, text in self._figures().items())]))
 
     def _stop(self, activity: str) -> None:
         self._activity = activity
@@ -152,26 +140,12 @@ class Progress(RunCallback):
             self._live.stop()
             self._live = None
 
-    def _panel(self) -> RenderableType:
-        return panel(self._snapshot())
-
     def _note_pace(self) -> None:
         """Measure the seconds of a step, pauses left out."""
         now = time.monotonic() - self.run.events.paused_seconds
         self._first = self._first or (self._step, now)
         if done := self._step - self._first[0]:
             self._pace = (now - self._first[1]) / done
-
-    def _note_validation(self) -> None:
-        """Keep the newest score; at every step, as the log gives only the last one.
-
-        A score of another part of the text stands alone: earlier ones are left out.
-        """
-        if (measured := self._latest(BITS_PER_BYTE)) is not None:
-            num_bytes = measured.metrics.get(VALIDATION_BYTES)
-            if num_bytes != self._validation_bytes:
-                self._validation, self._validation_bytes = {}, num_bytes
-            self._validation[measured.step] = measured.metrics[BITS_PER_BYTE]
 
     def _latest(self, metric: str) -> Point | None:
         """Return the newest point with a metric; a plain Trainer has values without their steps."""
@@ -189,38 +163,74 @@ class Progress(RunCallback):
             return self.context.plan.batch.tokens_per_step
         return 0 if self._trainer is None else parts_of(self._trainer).first_step_tokens
 
-    def _seconds_left(self, step: int) -> float | None:
+    @property
+    def _newest_step(self) -> int:
+        """Return the newest step; in a pause after it this callback's turn is still to come."""
+        return self._step if self._trainer is None else max(self._step, self._trainer.global_step)
+
+    def _share(self) -> float:
+        last = self.run.last_step
+        return min(1.0, self._newest_step / last.steps) if last.is_known and last.steps else 0.0
+
+    def _done(self) -> list[str]:
+        """State the steps, the tokens, and the time left."""
+        last, tokens_per_step = self.run.last_step, self._tokens_per_step()
+        steps, tokens = f"step {self._newest_step}", format_quantity(self._newest_step * tokens_per_step)
+        if last.is_known:
+            whole = format_quantity(last.steps * tokens_per_step)
+            found = [f"{steps}/{last.steps}", f"{tokens} of {whole} tokens ({self._share():.0%})"]
+        else:
+            found = [steps, f"{tokens} tokens"]
+        left = self._seconds_left()
+        return found if left is None else [*found, f"{format_quantity(left, 'seconds')} left"]
+
+    def _seconds_left(self) -> float | None:
         """Return the time of the steps left and of the pauses with them; None before there is a pace."""
-        if self._trainer is not None and self._trainer.should_stop and not self.run.last_step.goes_on_later:
+        step, last = self._newest_step, self.run.last_step
+        if self._trainer is not None and self._trainer.should_stop and not last.goes_on_later:
             return 0.0
-        steps = self.run.last_step.steps - step
-        if self._pace is None or not self.run.last_step.is_known:
+        if self._pace is None or not last.is_known:
             return None
         pauses = 0.0 if self.context is None else self.context.pauses_to_come(step, step_seconds=self._pace)
-        return self._pace * steps + pauses if steps > 0 else 0.0
+        return self._pace * (last.steps - step) + pauses if last.steps > step else 0.0
 
-    def _snapshot(self) -> Snapshot:
-        """Collect the newest numbers from the run's log."""
-        paused_for = self.run.events.paused_for
-        self._note_validation()
-        # In a pause after a step this callback's turn is still to come.
-        step = self._step if self._trainer is None else max(self._step, self._trainer.global_step)
-        values: dict[str, Any] = {field: self._value(metric) for field, metric in SHOWN.items()}
-        share, saved = self._value(LOSS_SHARE), list_checkpoints(self.run.folder / "checkpoints")
-        shares = {kind: self._value(f"time/{kind}_share") for kind in KINDS}
-        return Snapshot(
-            **values,
-            name=self.run.folder.name,
-            activity=LABELS.get(paused_for, paused_for) if paused_for else self._activity,
-            step=step,
-            num_steps=self.run.last_step.steps if self.run.last_step.is_known else None,
-            tokens_per_step=self._tokens_per_step(),
-            loss_share=1.0 if share is None else share,
-            seconds_left=self._seconds_left(step),
-            peak_is_known=self.context is None or self.context.plan.peak_flops is not None,
-            validation=tuple(value for _, value in sorted(self._validation.items())),
-            checkpoint_step=saved[-1].step if saved else None,
-            time_shares={kind: value for kind, value in shares.items() if value is not None},
+    def _figures(self) -> dict[str, str]:
+        """Return the newest figures by their names, those that are known."""
+        found: dict[str, str] = {}
+        for name, (metric, show) in FIGURES.items():
+            if (value := self._value(metric)) is not None:
+                whole = self._value(WHOLE[metric]) if metric in WHOLE else None
+                found[name] = show(value) + ("" if whole is None else f" of about {show(whole)}")
+        if (speed := self._value(SPEED)) is not None:
+            share = self._value(LOSS_SHARE)
+            found["speed"] = f"{format_quantity(round(speed))} {speed_name(1.0 if share is None else share)}"
+        if saved := self._latest("checkpoint/bytes"):
+            found["checkpoint"] = f"step {saved.step}"
+        return found
+
+    def _panel(self) -> RenderableType:
+        """Draw the state: a bar, what is done, and two figures a row."""
+        share, paused_for = self._share(), self.run.events.paused_for
+        bar = Table.grid(expand=True, padding=(0, 1))
+        bar.add_column(ratio=1)
+        bar.add_column(justify="right", width=6)
+        bar.add_row(ProgressBar(total=1.0, completed=share, complete_style="cyan"), Text(f"{share:.1%}", style="bold"))
+        figures = Table.grid(expand=True, padding=(0, 2, 0, 0))
+        for ratio in (None, 1):
+            figures.add_column(style="dim", no_wrap=True)
+            figures.add_column(style="bold", ratio=ratio, overflow="fold")
+        pairs = [*self._figures().items()]
+        for first in range(0, len(pairs), 2):
+            figures.add_row(*(Text(word) for pair in pairs[first : first + 2] for word in pair))
+        return Panel(
+            Group(bar, Text("   ".join(self._done()), style="dim"), Text(""), figures),
+            title=Text(self.run.folder.name, style="bold"),
+            title_align="left",
+            subtitle=Text(LABELS.get(paused_for, paused_for) if paused_for else self._activity, style="dim"),
+            subtitle_align="right",
+            border_style="dim cyan",
+            padding=(1, 1),
+            width=PANEL_COLUMNS,
         )
 
 
