@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lmtrain.cli.main import main, serve
+from lmtrain.cli.main import main
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config, configs_of
@@ -14,43 +14,30 @@ from lmtrain.run.schema.node import leaf_keys
 
 ANSWERS = {
     # the usual words of other programs
-    "lr=1e-3": r"write optimizer\.lr=1e-3 \(the rate of the chosen optimizer",
-    "learning_rate=1e-3": r"write optimizer\.lr=1e-3",
-    "--learning-rate 1e-3": r"write optimizer\.lr=1e-3",
-    "--lr=1e-3": r"write optimizer\.lr=1e-3",
-    "max_steps=100": r"write budget\.steps=100",
-    "num_train_epochs=3": r"write budget\.epochs=3",
-    "block_size=1024": r"write batch\.context_tokens=1024",
-    "per_device_train_batch_size=8": r"write batch\.micro_batch_sequences=8",
-    "global_batch_size=512": r"batch\.tokens_per_step",
-    "gradient_accumulation_steps=4": r"follows from batch\.tokens_per_step",
-    "bf16=true": r"write precision=bf16_mixed",
-    "bf16=false": r"leave it out",
-    "optim=adamw_torch": r"write optimizer=adamw",
-    "lr_scheduler_type=cosine": r"write schedule=warmup_cosine",
-    "output_dir=out": r"write run\.root=out",
-    "training.seq_len=2048": r"write batch\.context_tokens=2048",
-    "trainer.max_steps=10": r"write budget\.steps=10",
-    "model.n_layer=4": r"write model\.num_layers=4",
-    "train_file=a.txt": r"write 'source\.paths=\[a\.txt\]'|write source=files 'source\.paths=\[a\.txt\]'",
-    "--gradient_checkpointing": r"write recompute=every_block",
+    "lr=1e-3": r"Did you mean optimizer\.lr=1e-3 \(",
+    "--learning-rate 1e-3": r"Did you mean optimizer\.lr=1e-3",
+    "--lr=1e-3": r"Did you mean optimizer\.lr=1e-3",
+    "per_device_train_batch_size=8": r"Did you mean batch\.micro_batch_sequences=8",
+    "gradient_accumulation_steps=4": r"Did you mean batch\.tokens_per_step",
+    "bf16=true": r"Did you mean precision=bf16_mixed",
+    "training.seq_len=2048": r"Did you mean batch\.context_tokens=2048",
+    "trainer.max_steps=10": r"Did you mean budget\.steps=10",
+    "train_file=a.txt": r"Did you mean source=files source\.paths=\[a\.txt\]",
+    "--gradient_checkpointing": r"Did you mean recompute=every_block",
     # options under other names
     "model=llama": r"'model=llama_tiny'",
     "model=lama_tiny": r"'model=llama_tiny'",
     "precision=bf16": r"'precision=bf16_mixed'",
     "precision=16": r"'precision=fp16_mixed'",
-    "strategy=zero3": r"'strategy=fsdp'",
     "callbacks=[default,early_stoping]": r"'early_stopping'",
     "tokenizer=something/else": r"tokenizer=huggingface tokenizer\.name=NAME",
     # misspelled and misplaced
     "modle=llama_tiny": r"'model=llama_tiny'",
     "optimizer.lrr=1": r"optimizer has .*'optimizer\.lr=1'",
-    "model.widht=8": r"'model\.width=8'",
     "run=notes": r"write run\.name=notes",
     "~optimizer": r"every run has optimizer",
-    "llama_3_8b": r"write model=llama_3_8b",
-    "optimizer adamw": r"write optimizer=adamw",
-    "seed = 3": r"write seed=3",
+    "llama_3_8b": r"Did you mean 'model=llama_3_8b'",
+    "optimizer adamw": r"Did you mean 'optimizer=adamw'",
     "seed=1,2": r"choose one, as seed=1, or add -m",
     "seed=[1": r"Brackets and quotes",
 }
@@ -63,18 +50,10 @@ def test_a_word_that_no_config_knows_gets_the_words_to_type(words: str, pattern:
     assert "\n" not in str(refused.value)
 
 
-def test_all_unknown_words_are_answered_in_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--lr", "3e-4", "batch_size=32", "--epochs=2", "nonsense=1", "seed=3"]
-    assert serve("train", words, program="lmtrain train") == 2
-    first, *lines = capsys.readouterr().err.splitlines()
-    assert "write optimizer.lr=3e-4 batch.micro_batch_sequences=32 budget.epochs=2" in first
-    assert [line.split(":")[0].strip() for line in lines] == ["--lr 3e-4", "batch_size=32", "--epochs=2", "nonsense=1"]
-
-
 def test_every_answer_of_the_table_is_a_setting_here() -> None:
     keys = {*leaf_keys(compose_config(["model=gpt2_124m", "optimizer=adamw"]))} | {*compose_config([])}
     for answer in SETTINGS:
-        for word in () if answer.startswith("!") else answer.partition(" # ")[0].split():
+        for word in filter(lambda word: "=" in word, re.sub(r" \(.*|--.*", "", answer).split()):
             group, dot, _ = key_of(word).partition(".")
             option = word.partition("=")[2]
             if not dot and option not in ("{}", "RUN", "true") and (conf_folder() / group).is_dir():
@@ -92,9 +71,8 @@ def test_no_name_of_another_program_hides_a_key_of_ours() -> None:
 @pytest.mark.parametrize(
     ("words", "pattern"),
     [
-        (["lr=1e-3"], r"write lmtrain train lr=1e-3"),
-        (["-m", "seed=1,2"], r"write lmtrain train -m seed=1,2"),
-        (["finetune"], r"write lmtrain train init_from=RUN task=sft"),
+        (["lr=1e-3"], r"Did you mean lmtrain train lr=1e-3"),
+        (["finetune"], r"Did you mean lmtrain train init_from=RUN task=sft"),
         (["trian"], r"'train'"),
     ],
 )

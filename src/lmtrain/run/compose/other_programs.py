@@ -1,42 +1,38 @@
 """Settings, options and commands of other programs, with the words here.
 
 The usual words of Hugging Face's Trainer and TRL, nanoGPT, Lightning, litgpt and torchtitan; `{}` stands for the value
-as typed, a note follows ` # `, and an answer that begins with `!` is the reason why there is no such setting.
+as typed.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-OF_A_RATE: Final = "the rate of the chosen optimizer, muon by default; a rate of AdamW goes with optimizer=adamw"
-OF_A_STEP: Final = "!type batch.tokens_per_step: sequences of a whole step x batch.context_tokens"
-
-# Our words -> the names of that setting in other programs.
+# What to type here -> the names of that setting in other programs.
 SETTINGS: Final[Mapping[str, str]] = {
-    f"optimizer.lr={{}} # {OF_A_RATE}": "lr learning_rate max_lr peak_lr base_lr",
+    "optimizer.lr={} (muon's rate by default; for a rate of AdamW also optimizer=adamw)": (
+        "lr learning_rate max_lr peak_lr base_lr"
+    ),
     "optimizer.weight_decay={}": "weight_decay wd",
     "optimizer.beta1={}": "beta1 adam_beta1",
-    "optimizer={}": "optim optimizer_name optimizer.name class_path",
+    "optimizer={}": "optim optimizer_name",
     "schedule={}": "lr_scheduler_type lr_scheduler lr_schedule scheduler",
     "schedule.warmup_steps={}": "warmup_steps num_warmup_steps warmup_iters lr_warmup_steps warmup",
     "schedule.warmup_fraction={}": "warmup_ratio warmup_fraction",
-    "schedule.warmdown_fraction={}": "warmdown_ratio decay_ratio cooldown_fraction",
     "schedule.final_fraction={}": "final_lr_frac min_lr_factor min_lr_ratio min_lr_rate",
-    "!a schedule ends with the budget": "lr_decay_iters decay_steps decay_lr",
     "gradient_clip_norm={}": "grad_clip gradient_clip_val max_grad_norm max_norm gradient_clipping clip_grad_norm",
     "budget.steps={}": "steps max_steps num_steps max_iters iterations num_iterations train_steps train_iters",
     "budget.epochs={}": "epochs num_epochs max_epochs num_train_epochs",
     "budget.tokens={}": "tokens max_tokens num_tokens total_tokens train_tokens",
     "budget.hours={}": "hours max_hours max_time",
-    "budget.usd={} # also set cluster.usd_per_gpu_hour": "usd cost dollars",
-    "batch.micro_batch_sequences={} # of one forward pass; batch.tokens_per_step is the whole step": (
+    "batch.micro_batch_sequences={} (of one forward pass; a step is batch.tokens_per_step)": (
         "batch_size micro_batch_size per_device_train_batch_size per_device_batch_size local_batch_size "
         "device_batch_size train_batch_size micro_batch batch"
     ),
-    OF_A_STEP: "global_batch_size effective_batch_size",
-    "batch.tokens_per_step={}": "total_batch_size tokens_per_batch tokens_per_step",
-    "!it follows from batch.tokens_per_step and batch.micro_batch_sequences": (
-        "gradient_accumulation_steps accumulate_grad_batches gradient_accumulation grad_accum_steps grad_accum"
+    "batch.tokens_per_step (sequences of a step x batch.context_tokens)": (
+        "global_batch_size effective_batch_size gradient_accumulation_steps accumulate_grad_batches "
+        "gradient_accumulation grad_accum_steps grad_accum"
     ),
+    "batch.tokens_per_step={}": "total_batch_size tokens_per_batch tokens_per_step",
     "batch.context_tokens={}": (
         "block_size seq_len seq_length sequence_length max_seq_len max_seq_length max_length context_length "
         "model_max_length n_ctx context_size n_positions max_position_embeddings cutoff_len"
@@ -48,10 +44,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "callbacks.checkpoint.every_steps={}": "save_steps save_interval save_every checkpoint_interval",
     "callbacks.checkpoint.keep_last={}": "save_total_limit keep_last save_top_k keep_latest_k",
     "callbacks.validation.every_steps={}": "eval_steps eval_interval eval_every eval_freq val_check_interval",
-    "!validation follows callbacks.validation.every_steps or .num_passes": (
-        "eval_strategy evaluation_strategy do_train do_eval do_predict check_val_every_n_epoch num_sanity_val_steps "
-        "eval_iters per_device_eval_batch_size"
-    ),
     "callbacks=[default,push] callbacks.push.repository={}": "hub_model_id",
     "trainer.devices={}": "devices ngpu n_gpu num_gpus gpus nproc_per_node gpus_per_node",
     "trainer.num_nodes={}": "num_nodes nnodes num_machines nodes",
@@ -62,8 +54,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "strategy=tensor strategy.tensor_size={}": "tensor_parallel_degree tensor_parallel_size tp_size tp",
     "strategy=context strategy.context_size={}": "context_parallel_degree context_parallel_size cp_size cp",
     "strategy=pipeline strategy.num_stages={}": "pipeline_parallel_degree pipeline_parallel_size pp_size pp",
-    "!the strategy chooses it": "backend ddp_backend ddp_find_unused_parameters sync_batchnorm use_distributed_sampler",
-    "!ranks are started by trainer.devices=N, torchrun or srun (docs/guides/parallel.md)": (
+    "trainer.devices=N, torchrun or srun (docs/guides/parallel.md)": (
         "node_rank master_addr master_port rdzv_backend rdzv_endpoint rdzv_id local_rank"
     ),
     "precision={}": "dtype torch_dtype mixed_precision mixed_precision_param param_dtype",
@@ -73,7 +64,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "recompute=every_block": "gradient_checkpointing activation_checkpointing activation_checkpoint grad_checkpointing",
     "compile=auto": "torch_compile use_compile compile_model",
     "attention={}": "attn_implementation attention_backend",
-    "attention=auto # flash where the device has it": "flash_attention flash_attn use_flash_attention",
+    "attention=auto": "flash_attention flash_attn use_flash_attention",
     "logger={}": "report_to log_with logger_name",
     "logger=wandb": "wandb use_wandb wandb_log",
     "logger=wandb logger.project={}": "wandb_project",
@@ -81,15 +72,14 @@ SETTINGS: Final[Mapping[str, str]] = {
     "resume={}": "resume_from_checkpoint ckpt_path resume_from checkpoint",
     "init_from={}": "init_from_path model_name_or_path pretrained_model_name_or_path base_model initial_load_path",
     "model={}": "model_name model_type flavor",
-    "model.width={} # of a model option that has it": "n_embd hidden_size d_model dim embed_dim embedding_dim",
-    "model.num_layers={} # nano's layers are model.depth": "n_layer n_layers num_layers num_hidden_layers",
+    "model.width={}": "n_embd hidden_size d_model dim embed_dim embedding_dim",
+    "model.num_layers={}": "n_layer n_layers num_layers num_hidden_layers",
     "model.num_heads={}": "n_head n_heads num_heads num_attention_heads",
     "model.num_kv_heads={}": "num_key_value_heads n_kv_heads n_kv_head num_kv_heads n_query_groups",
     "model.feed_forward_width={}": "intermediate_size d_ff ffn_dim n_inner",
     "model.rope_base={}": "rope_theta rotary_base",
     "model.tie_embeddings={}": "tie_word_embeddings tie_embeddings",
     "model=nano model.depth={}": "depth",
-    "!models have no dropout (adapter.dropout is LoRA's)": "dropout hidden_dropout attention_dropout resid_pdrop",
     "tokenizer.vocab_size={}": "vocab_size vocab",
     "tokenizer=huggingface tokenizer.name={}": "tokenizer_name tokenizer_name_or_path tokenizer_path",
     "source=hf_dataset source.name={}": "dataset dataset_name dataset_path",
@@ -98,40 +88,20 @@ SETTINGS: Final[Mapping[str, str]] = {
     "adapter=lora init_from=RUN": "lora use_lora use_peft peft",
     "adapter=lora adapter.rank={} init_from=RUN": "lora_r lora_rank",
     "task=dpo objective.beta={} init_from=RUN": "beta dpo_beta",
-    "debug=tiny": "fast_dev_run",
-    "!settings in a file are FOLDER/experiment/NAME.yaml: --config-dir FOLDER experiment=NAME": "config config_file",
+    "--config-dir FOLDER experiment=NAME, of FOLDER/experiment/NAME.yaml": "config config_file",
 }
 
 # By group: our option -> its names in other programs, where the letters are too unlike.
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "optimizer": {"adamw": "adam adamw_torch adamw_torch_fused fused_adam", "adamw_8bit": "adamw_bnb_8bit"},
-    "schedule": {
-        "trapezoid": "wsd warmup_stable_decay",
-        "warmup_cosine": "cosine cosine_with_min_lr",
-        "constant": "constant_with_warmup",
-        "inverse_sqrt": "inverse_square_root",
-    },
-    "precision": {
-        "bf16_mixed": "bf16 bfloat16 mixed",
-        "fp16_mixed": "fp16 float16 half 16 16_mixed",
-        "fp32": "32 32_true float32 no",
-    },
-    "strategy": {
-        "fsdp": "zero zero2 zero3 deepspeed full_shard",
-        "hsdp": "hybrid_shard",
-        "ddp": "dp data_parallel",
-        "tensor": "tp",
-        "context": "cp ring ulysses sequence_parallel",
-        "pipeline": "pp",
-    },
+    "schedule": {"trapezoid": "wsd warmup_stable_decay", "warmup_cosine": "cosine cosine_with_min_lr"},
+    "precision": {"bf16_mixed": "bf16 bfloat16 mixed", "fp16_mixed": "fp16 float16 half 16", "fp32": "32 float32 no"},
+    "strategy": {"fsdp": "zero zero2 zero3 deepspeed full_shard", "tensor": "tp", "pipeline": "pp"},
     "attention": {"flash": "flash_attention_2 flash_attn fa2", "eager": "math"},
-    "recompute": {"every_block": "full true"},
-    "compile": {"auto": "true max_autotune reduce_overhead", "none": "false"},
     "model": {"gpt2_124m": "gpt2 gpt nanogpt", "llama_tiny": "llama", "nano": "nanochat", "llama_3_8b": "llama3"},
     "tokenizer": {"byte_level": "char bytes", "huggingface": "hf auto pretrained tiktoken gpt2"},
     "source": {"files": "text jsonl json csv parquet folder", "hf_dataset": "hf huggingface"},
     "task": {"sft": "finetune chat instruct", "grpo": "rl ppo"},
-    "logger": {"wandb": "wb weights_and_biases", "tensorboard": "tb", "none": "false"},
 }
 
 # Where no option is near.
@@ -145,8 +115,6 @@ HUB: Final[Mapping[str, str]] = {
 COMMANDS: Final[Mapping[str, str]] = {
     "lmtrain train": "pretrain fit run",
     "lmtrain train init_from=RUN task=sft": "finetune fine-tune sft lora finetune_lora finetune_full",
-    "lmtrain train init_from=RUN task=dpo": "dpo",
-    "lmtrain train init_from=RUN task=grpo": "grpo ppo rl",
     "lmtrain train -m KEY=A,B": "sweep",
     "lmtrain train, the same command again": "resume",
     "lmtrain evaluate RUN": "validate test eval score",
@@ -155,7 +123,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "lmtrain launch torchrun": "torchrun accelerate deepspeed",
     "lmtrain export hf RUN FOLDER": "convert merge",
     "lmtrain push RUN OWNER/NAME": "upload publish",
-    "rm -r runs/NAME": "rm delete remove",
 }
 
 

@@ -13,7 +13,6 @@ MANY_OPTIONS: Final = frozenset({"callbacks", "experiment", "debug"})  # groups 
 SHORT_KEYS: Final = {"data.split": "data.folder.split", "tags": "run.tags"}
 # Keys below these are in no file: people name them.
 NAMED_BY_PEOPLE: Final = ("data.sources.", "optimizer.lr_multipliers.", "cluster.environment.")
-TEXT: Final = re.compile(r"\.(?:txt|md|jsonl|csv|parquet)(?:\.gz|\.zst)?$")
 
 
 def group_folders(conf: Path | None = None) -> list[Path]:
@@ -49,8 +48,3 @@ def key_of(word: str) -> str:
 def without(words: Iterable[str], names: Sequence[str]) -> list[str]:
     """Return the overrides but for those of these keys, and of the keys below them."""
     return [word for word in words if not any(f"{key_of(word)}.".startswith(f"{name}.") for name in names)]
-
-
-def is_text_file(word: str) -> bool:
-    """Return whether a word is the name of a text."""
-    return TEXT.search(word) is not None
