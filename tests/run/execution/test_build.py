@@ -4,6 +4,7 @@ import pytest
 
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.models.base import unchanged
 from lmtrain.run.execution.build import build_run
 from lmtrain.run.stored_runs.job import Job
 
@@ -55,3 +56,12 @@ def test_tokens_of_another_tokenizer_are_refused(tiny_job: MakeJob) -> None:
     meta.write_text(meta.read_text().replace("257", "258"))
     with pytest.raises(DataError, match="was encoded with tokenizer"):
         build_run(job, rank=0, log=None)
+
+
+def test_each_start_of_a_short_run_leaves_its_model_uncompiled(
+    tiny_job: MakeJob, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = build_run(tiny_job("compile=auto"), rank=0, log=None)
+    assert run.context.plan.is_compiled is False
+    assert run.module._transforms.compile is unchanged
+    assert "compile=auto: none, as compiling takes about 61 s" in capfd.readouterr().out

@@ -239,3 +239,21 @@ def test_a_typed_micro_batch_has_to_fit_and_a_typed_recomputation_stays(only_kno
         assert chosen.recompute.word == word.partition("=")[2]
         assert reason is not None
         assert "16,384 tokens at a time fit" in reason
+
+
+@pytest.mark.parametrize(
+    ("words", "is_compiled"),
+    [
+        ([], True),  # the default budget
+        (["budget.tokens=120K"], False),  # README's command for one's own text
+        (["budget.tokens=120K", "compile=model"], True),
+        (["budget.hours=0.03"], False),
+        (["budget.hours=1"], True),
+        (["cluster=h100_8x", "batch.tokens_per_step=32768", "budget.tokens=10M"], False),
+        (["cluster=h100_8x", "model=gpt2_124m", "batch.tokens_per_step=524288", "budget.tokens=10B"], True),
+    ],
+)
+def test_auto_compiles_where_the_budget_repays_it(words: list[str], *, is_compiled: bool, tmp_path: Path) -> None:
+    (run,) = planned_runs([*words, f"run.cache={tmp_path}"])
+    lines = [line for line in run.advice.lines if line.startswith("compile=auto: none")]
+    assert (run.plan.is_compiled, len(lines)) == (is_compiled, int(not is_compiled))

@@ -35,6 +35,7 @@ from lmtrain.run.builders.objective import attention_for, before_training, objec
 from lmtrain.run.builders.optimization import build_optimizer, schedules_of
 from lmtrain.run.builders.own_module import fitting_callbacks, own_module
 from lmtrain.run.planning.calibration import measurements_of
+from lmtrain.run.planning.choices import with_compilation
 from lmtrain.run.planning.machine_limits import batch_of, recompute_here
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, validated_split
 from lmtrain.run.planning.setting import planned_setting
@@ -90,14 +91,18 @@ def build_run(
     precision = build_precision(config)
     datamodule = config.data.build(batch=batch, seed=config.seed)
     tokenizer = tokenizer_of(datamodule.dataset)
+    of_run = partial(plan_of_run, batch=batch, datamodule=datamodule, precision=precision, done=done)
+    plan = of_run(config)
+    config, line = with_compilation(config, plan, on_cpu=device_type(config.trainer.accelerator) == "cpu")
+    plan = of_run(config) if line else plan
     fitted = fit_attention(config, compute_dtype=precision.compute_dtype)
     model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, fitted.kernel))
-    plan = plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision, done=done)
     context = build_context(
         job, config, plan, datamodule=datamodule, tokenizer=tokenizer, log=log, rank=rank, done=done
     )
     place_phases(datamodule, context.plan.horizon.steps, read=read)
-    print_lines(datamodule, context.plan, config, model, rank=rank)
+    line = line or compilation_line(config, model)
+    print_lines(datamodule, context.plan, config, line, rank=rank)
     fitted.tell(context.events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
@@ -178,12 +183,14 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
     return built
 
 
-def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, model: LanguageModel, *, rank: int) -> None:
+def print_lines(
+    datamodule: TokenDataModule, plan: Plan, config: RunConfig, compilation: str | None, *, rank: int
+) -> None:
     """Find or build the packing's index on every rank; print once the decisions on data, schedule and model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0)]
     lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config)]
-    lines += [plan.scaling.line() if plan.scaling else None, compilation_line(config, model)]
+    lines += [plan.scaling.line() if plan.scaling else None, compilation]
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)

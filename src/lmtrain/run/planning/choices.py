@@ -13,7 +13,7 @@ from typing import Final
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.budgets import SECONDS_PER_HOUR
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
+from lmtrain.accounting.options.parts import CompileFacts, LossFacts, RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
 from lmtrain.accounting.training_plan.plan import Advice, Plan
@@ -132,6 +132,38 @@ def with_recompute(config: RunConfig, setting_of: SettingOf = setting_on_paper) 
 
 def _recomputations() -> list[str]:
     return [word for kind in LEAST_FIRST for word in words_of(RecomputeFacts, kind)]
+
+
+# A cold compiler's seconds, and a compiled step's speed over an eager one's: of the default model on a CPU, whose eager
+# FLOP/s are given too (benchmarks/results/compile_zen4_2cores_202611.md), and of the first steps on an H200
+# (hopper_h200.json). Deep models, compiled block by block, take and gain less: they repay it after as many steps.
+COMPILE_SECONDS: Final = {"cpu": 61.0, "gpu": 18.0}
+COMPILED_SPEEDUP: Final = 1.47
+EAGER_CPU_FLOPS: Final = 42e9  # a second, of one thread; more threads shorten compiling alike
+
+
+def with_compilation(config: RunConfig, plan: Plan, *, on_cpu: bool) -> tuple[RunConfig, str | None]:
+    """Return the config without compilation, and the reason, where the choice is left to the plan and saves nothing.
+
+    No speed that is measured at the start of a run decides: each of its starts chooses the same.
+    """
+    if not config.compilation.falls_back or config.compile.get("cuda_graphs"):
+        return config, None
+    seconds = COMPILE_SECONDS["cpu" if on_cpu else "gpu"]
+    if plan.horizon.seconds is not None and plan.horizon.is_of_time:
+        saved = plan.horizon.seconds * (1 - 1 / COMPILED_SPEEDUP)
+    elif on_cpu:
+        saved = plan.horizon.flops / plan.batch.num_ranks / EAGER_CPU_FLOPS * (1 - 1 / COMPILED_SPEEDUP)
+    elif plan.speed is not None:
+        saved = plan.horizon.steps * plan.speed.step_seconds * (COMPILED_SPEEDUP - 1)
+    else:
+        return config, None
+    if saved >= seconds:
+        return config, None
+    (without, *_) = words_of(CompileFacts, lambda facts: not facts.compiles)
+    why = f"compiling takes about {seconds:.0f} s and would save {max(1.0, saved):.0f} s of this budget"
+    chosen = with_words(config, [without])
+    return chosen, f"compile={config.compile.word}: {chosen.compile.word}, as {why}; its other options always compile"
 
 
 def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:

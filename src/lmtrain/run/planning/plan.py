@@ -13,8 +13,8 @@ from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.option_files import default_options
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.gate import checked_configs
-from lmtrain.run.planning.calibration import peak_here
-from lmtrain.run.planning.choices import advice, with_recompute, with_strategy
+from lmtrain.run.planning.calibration import kind_here, measurements_of, peak_here
+from lmtrain.run.planning.choices import advice, with_compilation, with_recompute, with_strategy
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.prepared_tokens import (
@@ -75,11 +75,15 @@ def planned_runs(
         config, recompute = with_recompute(config)
         asked, config = config, _with_named_data(config, choices.options, choices.overrides)
         plan, fit = plan_of(config)
+        on_cpu = config.cluster.device is None and kind_here(config, measurements_of(config)) == "cpu"
+        config, compilation = with_compilation(config, plan, on_cpu=on_cpu)
+        if compilation:
+            plan, fit = plan_of(config)
         _require_ramps(config, plan)
         plan = replace(plan, scaling=config.scaling)
         plan = _with_data(plan, config)
         given = advice(config, plan, fit, partial(planned_with, config))
-        notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute]
+        notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute, compilation]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, asked))
     return found
