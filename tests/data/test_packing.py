@@ -159,26 +159,6 @@ def read(folder):
     return [list(zip(starts[a:b].tolist(), lengths[a:b].tolist(), strict=True)) for a, b in pairwise(bounds)]
 
 
-@settings(max_examples=50)
-@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=40), context_tokens=st.integers(1, 20))
-def test_rows_hold_every_token_once_and_only_long_documents_are_cut(tmp_path_factory, lengths, context_tokens):
-    folder = tmp_path_factory.mktemp("d")
-    split = make_dataset(folder, lengths, shard_tokens=50).split("train")
-    report = build_best_fit(split, folder, context_tokens=context_tokens)
-    rows = read(folder)
-    covered = sorted(position for row in rows for start, n in row for position in range(start, start + n))
-    assert covered == list(range(sum(lengths)))
-    assert all(0 < sum(n for _, n in row) <= context_tokens for row in rows)
-    assert all(row == sorted(row) for row in rows), "inside a row as in the corpus"
-    starts = {start for row in rows for start, _ in row}
-    begins = np.cumsum([0, *lengths[:-1]]).tolist()
-    assert set(begins) <= starts
-    assert len(starts) == sum(-(-length // context_tokens) for length in lengths)
-    assert report.num_rows == len(rows)
-    assert report.num_cut_documents == sum(length > context_tokens for length in lengths)
-    after_cuts = sum(n for row in rows for start, n in row if start not in begins)
-    assert report.num_tokens_after_a_cut == after_cuts
-    assert report.padding_share == pytest.approx(1 - sum(lengths) / (len(rows) * context_tokens))
 
 
 def test_golden_rows(tmp_path):

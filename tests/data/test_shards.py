@@ -110,16 +110,6 @@ def test_a_loss_mask_lies_beside_the_shard_that_needs_one(masked):
     assert rows == [[True] * 4, [True, True, False, True], [True, True, False, True]]
 
 
-@pytest.mark.parametrize(
-    ("mask", "reaches"), [([0, 1, 1, 0, 1], 3), ([0, 0, 0, 0, 1], 5), ([1] * 5, 5), ([0] * 5, None), (None, 1)]
-)
-def test_the_first_words_with_loss_are_found(tmp_path, mask, reaches):
-    writer = ShardWriter(tmp_path, split="train", dtype="uint16", shard_tokens=5)
-    for marks in ([0] * 5, mask):
-        writer.append(np.arange(5), np.array([5]), *([] if marks is None else [np.array(marks, np.uint8)]))
-    splits = {"train": writer.close(text_bytes=10)}
-    write_manifest(tmp_path, Manifest("m", "uint16", 300, "f" * 64, splits))
-    assert open_dataset(tmp_path).split("train").first_learned == (None if reaches is None else 5 + reaches)
 
 
 MANIFEST = Manifest(
@@ -149,13 +139,8 @@ def test_the_fingerprint_changes_with_what_decides_the_tokens(change):
     assert replace(MANIFEST, **change).fingerprint != MANIFEST.fingerprint
 
 
-U2 = np.dtype("<u2")
 
 
-@pytest.fixture
-def path(tmp_path):
-    np.arange(6000, dtype=U2).tofile(tmp_path / "a.ds")
-    return tmp_path / "a.ds"
 
 
 documents_of_ids = st.lists(st.lists(st.integers(0, 299), min_size=1, max_size=9), min_size=1, max_size=20)

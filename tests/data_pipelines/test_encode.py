@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from data_pipelines.build_request import Settings
-from data_pipelines.shard_filler import Shards
 from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.encode import Encoded, WholeConversations, encode_documents, load_encoded, text_sha256_of
-from data_pipelines.stages.split import SPLITS, HeldOut
+from data_pipelines.stages.encode import WholeConversations, encode_documents, load_encoded, text_sha256_of
+from data_pipelines.stages.split import SPLITS
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.chat import render
 from lmtrain.tokenizers.conversation import ConversationError
@@ -85,43 +83,3 @@ def test_what_is_no_conversation_is_skipped_by_its_rule_and_the_rest_passes():
     assert list(WholeConversations()(items))[:2] == items[:2]
     with pytest.raises(ConversationError):
         encode_documents([items[2]], CHAT)
-
-
-def block_of(documents):
-    """Encode (split, number of tokens) pairs; the ids are the places."""
-    splits, lengths = zip(*documents, strict=True)
-    places, lengths = np.arange(len(lengths)), np.array(lengths)
-    numbers = np.array([SPLITS.index(split) for split in splits])
-    return Encoded(np.repeat(places, lengths).astype(np.uint16), np.cumsum(lengths), lengths, places, numbers)
-
-
-def shards(folder, *, budget, validation=0.0, test=0.0):
-    settings = Settings(HeldOut(validation, test), shard_tokens=10, token_dtype="uint16", token_budget=budget)
-    return Shards(folder, settings)
-
-
-BLOCK = [("train", 3), ("test", 2), ("train", 4), ("validation", 1), ("train", 2), ("test", 5)]
-
-
-@pytest.mark.parametrize(
-    ("budget", "train", "test", "validation"),
-    [(1, 3, 0, 0), (3, 3, 0, 0), (4, 7, 2, 0), (7, 7, 2, 0), (8, 9, 2, 1), (9, 9, 2, 1), (10, 9, 7, 1)],
-)
-def test_the_training_document_that_reaches_the_budget_is_the_last(tmp_path, budget, train, test, validation):
-    made = shards(tmp_path, budget=budget)
-    made.append(block_of(BLOCK))
-    assert made.is_full == (budget < 10)
-    sizes = {split: manifest.num_tokens for split, manifest in made.finish().items()}
-    assert sizes == {name: size for name, size in zip(SPLITS, (train, validation, test), strict=True) if size}
-
-
-def test_a_split_that_is_empty_at_the_budget_gets_the_next_document_that_is_its(tmp_path):
-    made = shards(tmp_path, budget=1, validation=0.1, test=0.1)
-    made.append(block_of(BLOCK[:3]))
-    assert not made.is_full
-    added = made.append(block_of(BLOCK[2:]))
-    assert [SPLITS[split] for split in added.splits] == ["validation"]
-    assert made.is_full
-    assert {split: manifest.num_tokens for split, manifest in made.finish().items()} == {
-        "train": 3, "validation": 1, "test": 2
-    }  # fmt: skip

@@ -4,27 +4,16 @@ import gzip
 import json
 import os
 
-import fsspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from data_pipelines.sources.files import Files
 from data_pipelines.sources.find_files import (
     find_files,
-    find_local,
-    find_remote,
 )
 from lmtrain.errors import DataError
 
 ROWS = [{"text": "one", "id": 1}, {"text": "two", "id": 2}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
-
-
-def parquet(rows):
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows), sink)
-    return sink.getvalue().to_pybytes()
 
 
 @pytest.fixture
@@ -95,46 +84,3 @@ def test_text_without_a_suffix_is_taken_from_a_folder_and_all_else_is_counted(tm
     found = find_files([str(licences)], suffixes=SUFFIXES)
     assert [file.name for file in found.files] == ["licences/COPYING", "licences/GPL-2.1", "licences/LICENSE.gz"]
     assert found.left_out == {"binary files without a suffix": 2, "links to files taken already": 1}
-
-
-@pytest.fixture
-def notes_local_files(tmp_path, monkeypatch):
-    folder = tmp_path / "notes"
-    (folder / "deep").mkdir(parents=True)
-    (folder / ".hidden").mkdir()
-    for name in ("b.txt", "a.MD", "deep/c.txt", ".hidden/d.txt", ".e.txt"):
-        (folder / name).write_text(name)
-    monkeypatch.chdir(tmp_path)
-    return folder
-
-
-def names_local_files(named):
-    return sorted(file.name for file in find_local(named))
-
-
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ("note", r"source\.paths: note does not exist .*Did you mean 'notes'\?"),
-        ("notes/deeep", r"source\.paths: notes/deeep does not exist .*Did you mean 'notes/deep'\?"),
-        ("notes/*.csv", r"source\.paths: notes/\*\.csv matches no file"),
-    ],
-)
-def test_what_is_not_there_is_refused(notes_local_files, named, message):
-    with pytest.raises(DataError, match=message):
-        names_local_files(named)
-
-
-@pytest.fixture(autouse=True)
-def bucket():
-    store = fsspec.filesystem("memory")
-    store.store.clear()
-    for name in ("b.txt", "a.md", "deep/c.txt", ".hidden/d.txt"):
-        store.pipe(f"/bucket/notes/{name}", name.encode())
-    return store
-
-
-@pytest.mark.parametrize("named", ["memory://bucket/nowhere", "memory://bucket/*.csv"])
-def test_what_is_not_there_is_refused_addresses(named):
-    with pytest.raises(DataError, match="no file at"):
-        list(find_remote(named))

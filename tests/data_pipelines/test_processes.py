@@ -1,6 +1,5 @@
 """Jobs in processes, and the lines of progress."""
 
-import io
 import os
 import signal
 import subprocess
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines import progress
 from data_pipelines.processes import run_jobs
-from data_pipelines.progress import stage
 from lmtrain.errors import DataError, EnvironmentProblem
 
 
@@ -82,19 +79,3 @@ def test_no_worker_outlives_a_killed_process(tmp_path):
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))))
-
-
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_progress_shows_the_share_and_the_rate(monkeypatch, is_terminal):
-    output = io.StringIO()
-    output.isatty = lambda: is_terminal
-    monkeypatch.setattr(sys, "stderr", output)
-    monkeypatch.setattr(progress, "TERMINAL_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
-    with stage("encode") as done:
-        done.advance(text_bytes=2_000_000, tokens=500, fraction=0.25)
-    first, last = output.getvalue().replace("\r\x1b[K", "\n").replace("\x1b[K", "").split("\n")[:2]
-    assert first.strip().startswith("encode                   25%, ")
-    assert " left, 500 tokens, 2.0MB, " in first
-    assert last.lstrip().startswith("encode ")
-    assert "MB/s" in last

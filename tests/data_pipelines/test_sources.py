@@ -20,20 +20,10 @@ from data_pipelines.sources.made_conversations import (
     Material,
     make_questions,
 )
-from data_pipelines.sources.python_stdlib import PythonStandardLibrary
 from lmtrain.errors import DataError, EnvironmentProblem
 from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.tokenizers.conversation import read_conversation
 from tests.parquet_bombs import write_bomb
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    (folder / "train.jsonl").write_text("".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(9)))
-    (folder / "code.py").write_text("print('text')\n")
-    return str(folder)
-
 
 ROWS = [{"text": f"row {number}" if number != 3 else None, "label": number} for number in range(6)]
 EXPECTED = [Skipped("corpus:3", "null text") if n == 3 else Document(f"corpus:{n}", f"row {n}") for n in range(6)]
@@ -256,8 +246,3 @@ def test_held_out_questions_are_a_tenth_and_never_among_the_others():
     draw = random.Random(0)
     asked = [MadeQuestion("reverse", *KINDS["reverse"](draw, material)) for _ in range(1000)]
     assert 70 < sum(one.is_held_out for one in asked) < 130
-
-
-@pytest.fixture(scope="module")
-def documents():
-    return list(PythonStandardLibrary().documents())

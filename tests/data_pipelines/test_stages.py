@@ -245,21 +245,6 @@ def test_jobs_over_pieces_decide_the_same_as_one_stream(tmp_path, num_tasks, pie
     assert items == list(reference(corpus()))
 
 
-SUSPECTS = (
-    "aé\xc3\xc2\xe2\xf0\x80\x85\x9f\xa0\xa9\x99\u20ac\u2019\u2122\u0153"
-    "\u2028\u2029\ufeff\ufffd\r\n\x00\x0b\x1b\x7f\ud800\U0001f600 "
-)
-
-
-@given(st.text(alphabet=st.one_of(st.sampled_from(SUSPECTS), st.characters()), max_size=6), st.booleans())
-def test_the_short_look_at_sound_text_misses_nothing(text, mojibake):
-    repair = UnicodeRepair(mojibake=mojibake)
-    quick = repair.repair(text)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("data_pipelines.stages.clean._is_sound", lambda _: False)
-        assert quick == repair.repair(text)
-
-
 def test_it_is_a_set_however_often_runs_merge():
     rng = random.Random(0)
     digests, reference = Digests(num_recent=8), set()

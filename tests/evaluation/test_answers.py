@@ -36,13 +36,6 @@ def test_the_last_turn_of_each_line_is_the_right_answer(tmp_path):
     assert (second.messages, second.answer, second.kind) == ([USER, RIGHT, USER], "2", "sum")
 
 
-def test_a_text_holds_any_end_of_a_line(tmp_path):
-    path = tmp_path / "asked.jsonl"
-    asked = {"messages": [{**USER, "content": "1\u2028+ 1\x85?"}, RIGHT]}
-    path.write_text(json.dumps(asked, ensure_ascii=False) + "\r\n", newline="")
-    assert read_questions(path)[0].messages == asked["messages"][:1]
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -1,24 +1,18 @@
 """lm-eval gets the same numbers from our model as from its model of transformers."""
 
 import copy
-import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
-from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks import TaskManager
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
-from lmtrain.evaluation import harness_tasks
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.evaluation.harness_model import HarnessModel
 from lmtrain.evaluation.harness_tasks import find_tasks, read_scores, score_tasks
 from lmtrain.interop.tokenizer_files import write_tokenizer
-from lmtrain.missing_package import install_command
 from lmtrain.run.stored_runs.loaded_models import model_to_run
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.evaluation.task_files import TASKS, write_tasks
@@ -133,20 +127,3 @@ def test_a_folder_of_tasks_needs_permission_as_its_files_can_run_code(tmp_path: 
     with pytest.raises(ConfigurationError, match=r"--task-folder.*--allow-task-code"):
         find_tasks(["mine"], folder=folder)
     assert not (tmp_path / "touched").exists()
-
-
-def test_a_wrong_folder_a_missing_package_and_missing_data_are_told(tmp_path, monkeypatch):
-    with pytest.raises(ConfigurationError, match=r"--task-folder: .*nowhere is not a folder"):
-        find_tasks(["a"], folder=tmp_path / "nowhere")
-    own = partial(TaskManager, include_defaults=False)  # the harness's own take seconds to list
-    monkeypatch.setattr("lm_eval.tasks.TaskManager", own)
-    with pytest.raises(ConfigurationError) as refused:
-        find_tasks(["next_chioce"], folder=write_tasks(tmp_path / "listed"), may_run_code=True)
-    assert "Did you mean 'next_choice'?" in str(refused.value)
-    found = find_tasks(["next_choice"], folder=write_tasks(tmp_path / "tasks"), may_run_code=True)
-    (tmp_path / "tasks" / "next.jsonl").unlink()
-    with pytest.raises(DataError, match=r"--lm-eval next_choice: .*next\.jsonl"):
-        score_tasks(get_model("dummy")(), found)
-    monkeypatch.setattr(harness_tasks.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EnvironmentProblem, match=re.escape(install_command("eval"))):
-        find_tasks(["a"], folder=None)

@@ -23,21 +23,6 @@ def test_a_text_ends_by_what_comes_first():
     assert (stopped.text, stopped.finish_reason) == ("ab ", "stop")
 
 
-def test_texts_of_one_request_draw_differently_and_each_the_same_again():
-    def drawn(seed, index):
-        return Generation(Request(prompt=[0], num_new_tokens=1, seed=seed, index=index), pieces=PIECES).draw()
-
-    assert drawn(1, 0) == drawn(1, 0)
-    assert len({drawn(1, 0), drawn(1, 1), drawn(2, 0), drawn(None, 0), drawn(None, 0)}) == 5
-
-
-def test_a_stop_string_across_tokens_is_never_shown():
-    stream = TextStream([b"one S", b"TO", b"P two"], stops=["STOP"])
-    assert [stream.add(token) for token in range(3)] == ["one ", "", ""]
-    assert stream.is_stopped
-    assert stream.finish() == ""
-
-
 @given(st.binary(max_size=40), st.lists(st.text(min_size=1, max_size=3), max_size=3))
 def test_pieces_add_up_to_the_text_before_the_first_stop_string(data, stops):
     stream = TextStream(PIECES, stops=stops)

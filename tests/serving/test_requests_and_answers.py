@@ -4,9 +4,7 @@ import pytest
 
 from lmtrain.errors import DataError
 from lmtrain.inference.chat import chat_format
-from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
 from lmtrain.serving.body import ChatBody, CompletionBody, parse
-from lmtrain.serving.openai_answers import Writing
 from tests.serving.served import CONTEXT, small_model
 
 LOADED = small_model()
@@ -37,21 +35,3 @@ def test_prompts_are_texts_or_ids():
     for wrong in ([], [[]], [1.5], 7, [["a"]], [True], ["a"] * 99):
         with pytest.raises(DataError, match="prompt: must be"):
             prompts(wrong)
-
-
-PIECES = [bytes([byte]) for byte in range(256)]
-
-
-def written(prompt, text):
-    generation = Generation(Request(prompt=prompt, num_new_tokens=50), pieces=PIECES)
-    for byte in text.encode():
-        generation.add(byte, None, most_tokens=None)
-    return generation
-
-
-def test_half_a_character_is_told_by_its_bytes():
-    writing = Writing(model="m", is_chat=True, pieces=PIECES)
-    delta = Delta(written([1], ""), "", 0xC3, TokenScore(0xC3, -0.5, [(65, -1.0)]))
-    ((content,),) = [one["choices"][0]["logprobs"]["content"] for one in writing.more(0, delta)]
-    assert (content["bytes"], content["logprob"]) == ([0xC3], -0.5)
-    assert content["top_logprobs"][0]["token"] == "A"
