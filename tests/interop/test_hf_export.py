@@ -41,6 +41,7 @@ OURS = {
     "llama 3 rope": ("llama", {"rope_scaling": RopeScaling(factor=8.0, original_context_tokens=16)}),
     "llama linear rope": ("llama", {"rope_scaling": LinearRopeScaling(factor=2.0), "rope_base": 10_000.0}),
     "mistral": ("mistral", {"window_tokens": 7}),
+    "llama, some windows": ("smollm3", {"window_tokens": 7, "window_pattern": "SL"}),
     "qwen3": ("qwen3", {"qk_norm": True, "head_width": 16, "norm_eps": 1e-6}),
     "qwen3, some windows": ("qwen3", {"qk_norm": True, "window_tokens": 5, "window_pattern": "SL"}),
     "mixtral": ("mixtral", {"experts": Experts(**EXPERTS)}),
@@ -178,10 +179,10 @@ NOT_THERE = {
         r"model\.num_bigram_buckets=64, model\.embedding_smear=True: .*_buckets=0 model\.embedding_smear=false",
     ),
     "norm over the width": ({"qk_norm": True, "qk_norm_over": "width"}, r"model\.qk_norm_over=width: .*=head"),
-    "pattern": ({"window_tokens": 4, "window_pattern": "SL"}, r"model\.window_pattern=SL: .*=null"),
+    "norm of the embedding": ({"window_tokens": 4, "embedding_norm": True}, r"model\.embedding_norm=True: .*=false"),
     "weights of experts": (
         {"experts": node_of(Experts, **EXPERTS, normalize_weights=False)},
-        r"model\.experts\.normalize_weights=false: .*=true",
+        r"model\.experts\.normalize_weights=False: .*=true",
     ),
 }
 

@@ -87,10 +87,12 @@ def refused(folder, message, *, with_tokenizer=True):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["Qwen2ForCausalLM"]}, "Qwen2ForCausalLM is not supported.*Qwen3MoeForCausalLM"),
-        ({"attention_bias": True}, "attention_bias=True is not supported; only False"),
+        ({"architectures": ["BloomForCausalLM"]}, "BloomForCausalLM is not supported.*Qwen3MoeForCausalLM"),
+        ({"attention_bias": True}, "lacks the tensor model.layers.0.self_attn.q_proj.bias"),
+        ({"attention_sinks": 4}, "attention_sinks=4 is not supported; remove the key"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_type=yarn is not supported"),
+        ({"rope_parameters": {"rope_type": "xpos", "rope_theta": 1e4}}, "rope_type=xpos is not supported"),
+        ({"rope_parameters": {"rope_theta": 1e4, "mrope_section": [2]}}, "mrope_section of rope_parameters is not"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type=llama3 needs 'factor'"),
         ({"rope_theta": 5.0}, "rope_parameters must agree with rope_theta"),
         ({"hidden_size": None}, "hidden_size must be a whole number"),

@@ -162,6 +162,7 @@ def llama(**settings: object) -> LanguageModel:
         ({"num_heads": 4, "feed_forward_width": 30}, 4, "model.feed_forward_width=30 into parts. Did you mean 3?"),
         ({"vocab_size": 5, "num_heads": 4, "feed_forward_width": 8}, 4, "model.vocab_size=5 into parts"),
         ({"qk_norm": True, "qk_norm_over": "width"}, 2, "model.qk_norm_over=width reads the heads of all ranks"),
+        ({"norm_place": "after"}, 2, "model.norm_place=after cannot be cut"),
         (
             {"experts": Experts(num_experts=4, num_experts_per_token=2)},
             2,

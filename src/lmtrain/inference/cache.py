@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen
+from lmtrain.models.attention.eager import mix_seen
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.documents import EarlierTokens
 
@@ -118,6 +119,7 @@ class Step(EarlierTokens):
         self._slots, positions = torch.tensor(places, device=cache.device).unbind(1)
         self.positions = positions.unsqueeze(0)
         self.num_positions = max(piece.end for piece in pieces)
+        self.lengths = [(piece.num_tokens, piece.end) for piece in pieces]
         self._num_shifts, self._num_attentions = 0, 0
         self._masks: dict[int | None, Float[Tensor, "R 1 1 S"]] = {}
 
@@ -131,6 +133,7 @@ class Step(EarlierTokens):
         shifted[positions == 0] = 0
         return shifted.unsqueeze(0)
 
+    @override
     def attend(
         self,
         q: Float[Tensor, "1 H N K"],
@@ -138,23 +141,27 @@ class Step(EarlierTokens):
         v: Float[Tensor, "1 Hkv N K"],
         *,
         window_tokens: int | None,
+        soft_cap: float | None = None,
     ) -> Float[Tensor, "1 H N K"]:
-        """Keep keys and values, and mix those visible to each token: [1, H, N, K] -> [1, H, N, K]."""
         pairs = torch.stack((k[0], v[0])).permute(2, 0, 1, 3)  # [N, 2, Hkv, K]
         store = self._cache.pairs(self._num_attentions, pairs[0])
         self._num_attentions += 1
         store[self._slots, self.positions[0]] = pairs
         singles = self._num_single
-        mixed = [self._attend_singles(q[:, :, :singles], store, window_tokens)] if singles else []
+        mixed = [self._attend_singles(q[:, :, :singles], store, window_tokens, soft_cap)] if singles else []
         first = singles
         for piece in self._pieces[singles:]:
             stop = first + piece.num_tokens
-            mixed.append(_attend_piece(piece, q[:, :, first:stop], store, window_tokens))
+            mixed.append(_attend_piece(piece, q[:, :, first:stop], store, window_tokens, soft_cap))
             first = stop
         return torch.cat(mixed, dim=2) if len(mixed) > 1 else mixed[0]
 
     def _attend_singles(
-        self, q: Float[Tensor, "1 H P K"], store: Float[Tensor, "R C 2 Hkv K"], window_tokens: int | None
+        self,
+        q: Float[Tensor, "1 H P K"],
+        store: Float[Tensor, "R C 2 Hkv K"],
+        window_tokens: int | None,
+        soft_cap: float | None,
     ) -> Float[Tensor, "1 H P K"]:
         """Let one token of each text see its cached ones: all texts in one product, the slots between them too."""
         singles = self._pieces[: self._num_single]
@@ -172,21 +179,31 @@ class Step(EarlierTokens):
             mask = torch.zeros(distance.shape, dtype=q.dtype, device=q.device)
             self._masks[window_tokens] = mask.masked_fill(~_is_seen(distance, window_tokens), -math.inf)[:, None, None]
         mask = self._masks.get(window_tokens)  # None: the one text sees all that is read
-        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        if soft_cap is None:
+            mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        else:
+            seen = torch.ones(1, 1, dtype=torch.bool, device=q.device) if mask is None else mask == 0
+            mixed = mix_seen(queries, keys, values, seen, soft_cap=soft_cap)
         return mixed[rows].flatten(1, 2).transpose(0, 1).unsqueeze(0)
 
 
 def _attend_piece(
-    piece: Piece, q: Float[Tensor, "1 H T K"], store: Float[Tensor, "R C 2 Hkv K"], window_tokens: int | None
+    piece: Piece,
+    q: Float[Tensor, "1 H T K"],
+    store: Float[Tensor, "R C 2 Hkv K"],
+    window_tokens: int | None,
+    soft_cap: float | None,
 ) -> Float[Tensor, "1 H T K"]:
     """Let each token of a piece see those before it in its text."""
     first = 0 if window_tokens is None else max(0, piece.start + 1 - window_tokens)
     keys, values = store[piece.slot : piece.slot + 1, first : piece.end].permute(2, 0, 3, 1, 4).unbind(0)
-    is_causal = piece.start == 0 and (window_tokens is None or window_tokens >= piece.end)
+    is_causal = soft_cap is None and piece.start == 0 and (window_tokens is None or window_tokens >= piece.end)
     mask = None
     if not is_causal:
         places = torch.arange(first, piece.end, device=q.device)
         mask = _is_seen(places[piece.start - first :, None] - places, window_tokens)
+    if soft_cap is not None and mask is not None:
+        return mix_seen(q, keys, values, mask, soft_cap=soft_cap)
     is_grouped = q.shape[1] != keys.shape[1]
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=is_causal, enable_gqa=is_grouped)
 

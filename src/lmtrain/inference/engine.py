@@ -143,7 +143,8 @@ class TextEngine:
         wanted = generation.tokens[generation.begins_at : -1]
         shared = [0 if other is None else _num_shared(wanted, other.cached_tokens) for other in self._texts]
         source = max(range(len(shared)), key=shared.__getitem__)
-        num_shared = shared[source] if shared[source] >= FEWEST_SHARED and not generation.request.scores_prompt else 0
+        can_share = self.model.shares_beginnings and not generation.request.scores_prompt
+        num_shared = shared[source] if can_share and shared[source] >= FEWEST_SHARED else 0
         before = self._texts[source]
         goes_on = source in self._free and before is not None and num_shared == before.num_cached > 0
         slot = source if goes_on else self._free[0]
@@ -205,6 +206,8 @@ class TextEngine:
         elif (num_tokens := len(generation.tokens)) - generation.begins_at > context:
             # The text begins one token later: every position changes, and with it the whole cache.
             generation.begins_at, generation.num_cached = num_tokens - context, 0
+        elif generation.num_cached == self.model.reread_beyond:
+            generation.num_cached = 0
         return delta
 
     def _end(self, generation: Generation) -> None:

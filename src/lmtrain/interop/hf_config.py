@@ -4,29 +4,40 @@ Rotary settings are written in the style of release 5 and of the releases before
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.folders import WITHOUT_EFFECT
-from lmtrain.interop.model_settings import MODELS, TARGET, default_of, node_of, off_default
+from lmtrain.interop.hf_families import FAMILIES, Family, head_width
+from lmtrain.interop.model_settings import (
+    MODELS,
+    PARTS,
+    TARGET,
+    complete,
+    default_of,
+    node_of,
+    off_default,
+    plain,
+)
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
-from lmtrain.models.llama_settings import layer_windows
+from lmtrain.models.llama_settings import layer_windows, rotated_layers
 from lmtrain.models.mixture_of_experts import Experts
-from lmtrain.models.rope import LinearRopeScaling, RopeScaling
+from lmtrain.models.rope import (
+    DynamicRopeScaling,
+    LinearRopeScaling,
+    LongRopeScaling,
+    RopeScaling,
+    YarnRopeScaling,
+    yarn_scale,
+)
 
-ARCHITECTURES: Final = {
-    "gpt2": "GPT2LMHeadModel",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "mixtral": "MixtralForCausalLM",
-    "olmoe": "OlmoeForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-}
+GPT2_ARCHITECTURE: Final = "GPT2LMHeadModel"
+DEFAULTS: Final = {"gpt2": {}, **{name: family.defaults for name, family in FAMILIES.items()}}
 # Our settings and their keys, equal in meaning: whole numbers, and others.
 GPT2_COUNTS: Final = {
     "width": "n_embd",
@@ -48,68 +59,30 @@ LLAMA_SCALING: Final = {
     "high_frequency_factor": "high_freq_factor",
     "original_context_tokens": "original_max_position_embeddings",
 }
-ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
-# Settings of ours, beyond the counts, that some class of transformers has.
-LLAMA_SETTINGS: Final = frozenset(
-    {"num_kv_heads", "head_width", "rope_base", "rope_scaling", "norm_eps", "tie_embeddings"}
-    | {"window_tokens", "window_pattern", "qk_norm", "qk_norm_over", "experts"}
-)
-GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
-
-# What transformers' config classes take where config.json has no such key.
-DEFAULTS: Final[dict[str, dict[str, Any]]] = {
-    "gpt2": {},
-    "llama": {"max_position_embeddings": 2048, "rms_norm_eps": 1e-6},
-    "mistral": {
-        "max_position_embeddings": 131_072,
-        "rms_norm_eps": 1e-6,
-        "num_key_value_heads": 8,
-        "sliding_window": 4096,
-    },
-    "mixtral": {
-        "max_position_embeddings": 131_072,
-        "rms_norm_eps": 1e-5,
-        "num_key_value_heads": 8,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-        "router_aux_loss_coef": 0.001,
-    },
-    "olmoe": {
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "num_experts": 64,
-        "num_experts_per_tok": 8,
-        "router_aux_loss_coef": 0.01,
-    },
-    "qwen3": {
-        "max_position_embeddings": 32_768,
-        "rms_norm_eps": 1e-6,
-        "num_key_value_heads": 32,
-        "head_dim": 128,
-        "sliding_window": 4096,
-        "max_window_layers": 28,
-    },
-    "qwen3_moe": {
-        "max_position_embeddings": 32_768,
-        "rms_norm_eps": 1e-6,
-        "num_key_value_heads": 4,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "router_aux_loss_coef": 0.001,
-    },
+YARN_SCALING: Final = {
+    "factor": "factor",
+    "original_context_tokens": "original_max_position_embeddings",
+    "fast_turns": "beta_fast",
+    "slow_turns": "beta_slow",
+    "whole_pairs": "truncate",
+    "attention_factor": "attention_factor",
 }
-ROPE_BASES: Final = {"mixtral": 1_000_000.0}  # without rope_theta; of the others 10,000
+ROPE_KEYS: Final = frozenset(  # of any kind of rotation
+    {"rope_type", "type", "rope_theta", "partial_rotary_factor", "short_factor", "long_factor"}
+    | {"mscale", "mscale_all_dim", *LLAMA_SCALING.values(), *YARN_SCALING.values()}
+)
+ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
+GATED_ACTIVATIONS: Final = {"silu": "swiglu", "gelu_pytorch_tanh": "geglu_tanh"}
+GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
+TRAINING_ONLY: Final = frozenset({"experts.load_balance_weight", "experts.router_z_weight"})
 # Features of a config, and the only supported value of each.
 ONLY: Final[dict[str, Any]] = {
-    "attention_bias": False,
-    "mlp_bias": False,
-    "hidden_act": "silu",
     "clip_qkv": None,
-    "partial_rotary_factor": 1.0,
     "quantization_config": None,
     "router_jitter_noise": 0.0,
     "decoder_sparse_step": 1,
     "mlp_only_layers": [],
+    "use_bidirectional_attention": False,
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
@@ -121,7 +94,10 @@ KEYS_WITHOUT_EFFECT: Final = frozenset(
     | {"bos_token_id", "eos_token_id", "pad_token_id", "task_specific_params", "output_router_logits"}
     | {"reorder_and_upcast_attn", "attn_implementation", "_attn_implementation", "auto_map", "cache_implementation"}
     | {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"}
-    | {"output_attentions", "output_hidden_states", "return_dict", "is_decoder", "is_encoder_decoder"}
+    | {"output_attentions", "output_hidden_states", "return_dict", "is_decoder", "is_encoder_decoder", "id2label"}
+    | {"label2id", "problem_type", "tokenizer_class", "chunk_size_feed_forward", "max_length", "temperature", "top_p"}
+    | {"top_k", "do_sample", "num_beams", "repetition_penalty", "transformers.js_config", "unsloth_fixed"}
+    | {"unsloth_version", "original_max_position_embeddings", "keys_to_ignore_at_inference"}
 )
 
 
@@ -129,21 +105,87 @@ class NoClass(ConfigurationError):
     """No class of transformers computes a model."""
 
 
-def write_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a model's completed settings.
+def write_config(settings: Mapping[str, Any], *, prefer: str | None = None) -> dict[str, Any]:
+    """Return the config of a model's completed settings, of the class `prefer` if it computes this model.
+
+    A class does where reading what was written for it gives the same settings.
 
     Raises:
         NoClass: No class of transformers computes this model; the settings in the way are named.
     """
-    is_gpt2 = MODELS[settings[TARGET]] is GPT2
-    known = GPT2_SETTINGS if is_gpt2 else LLAMA_SETTINGS
-    if unknown := {name: value for name, value in off_default(settings).items() if name not in known}:
-        changed = ", ".join(f"model.{name}={value}" for name, value in unknown.items())
-        nearest = " ".join(f"model.{name}={_word(default_of(settings, name))}" for name in unknown)
-        raise NoClass(
-            f"{changed}: not supported by any class of transformers, nor by vLLM and llama.cpp; use {nearest}."
-        )
-    return _write_gpt2(settings) if is_gpt2 else _write_llama(settings)
+    if MODELS[settings[TARGET]] is GPT2:
+        off = {name: value for name, value in off_default(settings).items() if name not in GPT2_SETTINGS}
+        if nearest := {name: default_of(settings, name) for name in off}:
+            raise _no_class(off, nearest)
+        return _write_gpt2(settings)
+    ours, closest = _function(settings), {}
+    for model_type in sorted(FAMILIES, key=lambda name: name != prefer):
+        config = _write_llama(settings, model_type)
+        theirs = _function(complete(read_config(config).settings))
+        if FAMILIES[model_type].heads_divide_width and settings["width"] % settings["num_heads"]:
+            continue
+        names = [*ours, *(name for name in theirs if name not in ours)]
+        differing = {name: theirs.get(name) for name in names if not _is_same(theirs.get(name), ours.get(name))}
+        if not differing:
+            return config
+        if not closest or len(differing) < len(closest):
+            closest = differing
+    raise _no_class({name: ours.get(name) for name in closest}, closest)
+
+
+def _function(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings behind a model's function by dotted name, each written in one way."""
+    layers = settings["num_layers"]
+    windows = layer_windows(layers, window_tokens=settings["window_tokens"], pattern=settings["window_pattern"])
+    whole = {
+        **settings,
+        "num_kv_heads": settings["num_kv_heads"] or settings["num_heads"],
+        "head_width": head_width(settings),
+        "biases": sorted(settings["biases"]),
+        "window_tokens": max((window or 0 for window in windows), default=0) or None,
+        "window_pattern": _letters(windows) if len(set(windows)) > 1 else None,
+        "rotary_pattern": _rotary_letters(layers, settings["rotary_pattern"]),
+        "window_rope_base": _window_base(settings, windows),
+    }
+    flat: dict[str, Any] = {}
+    for name, value in whole.items():
+        if isinstance(value, Mapping) and name not in WITHOUT_EFFECT:
+            flat |= {f"{name}.{inner}": held for inner, held in value.items()}
+            value = value[TARGET]
+        flat[name] = value
+    dropped = {*WITHOUT_EFFECT, *TRAINING_ONLY, TARGET}
+    return {name: value for name, value in flat.items() if name not in dropped}
+
+
+def _letters(windows: Sequence[int | None]) -> str:
+    return "".join("L" if window is None else "S" for window in windows)
+
+
+def _rotary_letters(num_layers: int, pattern: str | None) -> str | None:
+    rotated = rotated_layers(num_layers, pattern)
+    return None if all(rotated) else "".join("R" if does else "N" for does in rotated)
+
+
+def _window_base(settings: Mapping[str, Any], windows: Sequence[int | None]) -> float | None:
+    """Return the base of layers with a window where it makes a difference."""
+    base = settings["window_rope_base"]
+    is_other = base != settings["rope_base"] or settings["rope_scaling"] is not None
+    return base if is_other and any(windows) else None
+
+
+def _is_same(theirs: Any, ours: Any) -> bool:
+    if isinstance(theirs, float) and isinstance(ours, float | int):
+        return math.isclose(theirs, ours, rel_tol=1e-9)
+    return plain(theirs) == plain(ours)
+
+
+def _no_class(off: Mapping[str, Any], nearest: Mapping[str, Any]) -> NoClass:
+    changed = ", ".join(f"model.{name}={value}" for name, value in off.items())
+    instead = " ".join(f"model.{name}={_word(value)}" for name, value in nearest.items())
+    return NoClass(
+        f"{changed}: not supported by any class of transformers with the other settings, nor by vLLM and llama.cpp; "
+        f"use {instead}."
+    )
 
 
 def _word(value: Any) -> str:
@@ -152,7 +194,7 @@ def _word(value: Any) -> str:
 
 def _write_gpt2(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "architectures": [ARCHITECTURES["gpt2"]],
+        "architectures": [GPT2_ARCHITECTURE],
         "model_type": "gpt2",
         **{theirs: settings[ours] for ours, theirs in GPT2_COUNTS.items()},
         "n_ctx": settings["max_context_tokens"],
@@ -166,88 +208,104 @@ def _write_gpt2(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write_llama(settings: Mapping[str, Any]) -> dict[str, Any]:
-    model_type = _type_of(settings)
+def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+    family, biases = FAMILIES[model_type], settings["biases"]
+    activations = {ours: theirs for theirs, ours in GATED_ACTIVATIONS.items()}
     config = {
-        "architectures": [ARCHITECTURES[model_type]],
+        "architectures": [family.architecture],
         "model_type": model_type,
         **{theirs: settings[ours] for ours, theirs in LLAMA_COUNTS.items()},
         "intermediate_size": settings["feed_forward_width"],
+        family.width_key: settings["feed_forward_width"],
         "num_key_value_heads": settings["num_kv_heads"] or settings["num_heads"],
-        "head_dim": settings["head_width"] or settings["width"] // settings["num_heads"],
-        "hidden_act": "silu",
+        **({"head_dim": head_width(settings)} if family.has_head_width else {}),
+        family.activation_key: activations.get(settings["activation"], "silu"),
         "initializer_range": settings["init_std"],
         "rms_norm_eps": settings["norm_eps"],
         "tie_word_embeddings": settings["tie_embeddings"],
-        "attention_bias": False,
+        **{key: biases is not None and set(places) <= set(biases) for key, places in family.biases.items()},
         "attention_dropout": 0.0,
         "use_cache": True,
+        "pad_token_id": None,
+        **family.only,
+        **family.writes,
     }
-    return config | _write_rope(settings) | _write_windows(settings, model_type) | _write_experts(settings, model_type)
+    if family.lists_layers:
+        config["layer_types"] = ["attention"] * settings["num_layers"]
+    config |= {key.name: key.write(settings[name], settings) for name, key in family.keys.items()}
+    return (
+        config | _write_rope(settings, family) | _write_windows(settings, family) | _write_experts(settings, model_type)
+    )
 
 
-def _type_of(settings: Mapping[str, Any]) -> str:
-    """Return the kind of Llama in transformers that computes a model.
-
-    Heads divide the width in its Llama; its Mistral, else the same, does not ask for that.
-    """
-    experts, over = settings["experts"], settings["qk_norm_over"] if settings["qk_norm"] else None
-    divides = settings["width"] % settings["num_heads"] == 0
-    if experts is None:
-        found = "qwen3" if over else "mistral" if settings["window_tokens"] or not divides else "llama"
-    else:
-        found = {None: "mixtral", "width": "olmoe", "head": "qwen3_moe"}[over]
-    is_own_width = settings["head_width"] in (None, settings["width"] // settings["num_heads"])
-    for is_wrong, name, nearest in (
-        (experts is None and over == "width", "qk_norm_over", "head"),
-        (
-            found == "mixtral" and not (experts or {}).get("normalize_weights", True),
-            "experts.normalize_weights",
-            "true",
-        ),
-        (settings["window_pattern"] and found != "qwen3", "window_pattern", "null"),
-        (settings["window_tokens"] and found in ("olmoe", "qwen3_moe"), "window_tokens", "null"),
-        (found == "olmoe" and not is_own_width, "head_width", "null"),
-    ):
-        if is_wrong:
-            part, _, inner = name.partition(".")
-            value = settings[part][inner] if inner else settings[part]
-            raise NoClass(
-                f"model.{name}={_word(value)}: not supported by any class of transformers with the other settings; "
-                f"use model.{name}={nearest}."
-            )
-    return found
-
-
-def _write_rope(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _write_rope(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
     """Return rotary settings in both styles: `rope_parameters` (release 5), `rope_theta` with `rope_scaling` (4)."""
     theta, scaling = settings["rope_base"], settings["rope_scaling"]
-    if scaling is None:
-        kind, old = {"rope_type": "default"}, None
-    elif "original_context_tokens" in scaling:
-        kind = old = {"rope_type": "llama3", **{theirs: scaling[ours] for ours, theirs in LLAMA_SCALING.items()}}
-    else:
-        kind = {"rope_type": "linear", "factor": scaling["factor"]}
-        old = {"type": "linear", **kind}
-    return {"rope_parameters": {"rope_theta": theta, **kind}, "rope_theta": theta, "rope_scaling": old}
+    share = {"partial_rotary_factor": settings["rotary_share"]} if family.partial else {}
+    new, root = _written_scaling(scaling or {}, settings["max_context_tokens"])
+    old = None if scaling is None else {"type": new["rope_type"], **new}
+    if old and new["rope_type"] == "longrope":  # release 4 takes these alone
+        old = {name: value for name, value in old.items() if name not in ("rope_type", *root)}
+    config = {**share, **root, "rope_theta": theta, "rope_scaling": old}
+    if family.window_rope_base is None:
+        return {"rope_parameters": {"rope_theta": theta, **new, **share}, **config}
+    base = theta if settings["window_rope_base"] is None else settings["window_rope_base"]
+    by_layer = {
+        "full_attention": {"rope_theta": theta, **new},
+        "sliding_attention": {"rope_theta": base, "rope_type": "default"},
+    }
+    return {"rope_parameters": by_layer, **config, "rope_local_base_freq": base}
 
 
-def _write_windows(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+def _written_scaling(scaling: Mapping[str, Any], max_context_tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return their keys of a scaling, and those at the root of a config."""
+    kind = PARTS.get(str(scaling.get(TARGET)))
+    if kind is None:
+        return {"rope_type": "default"}, {}
+    if kind is RopeScaling:
+        return {"rope_type": "llama3", **{theirs: scaling[ours] for ours, theirs in LLAMA_SCALING.items()}}, {}
+    if kind is LinearRopeScaling:
+        return {"rope_type": "linear", "factor": scaling["factor"]}, {}
+    original = scaling["original_context_tokens"]
+    if kind is DynamicRopeScaling:
+        return {"rope_type": "dynamic", "factor": scaling["factor"]}, {"max_position_embeddings": original}
+    if kind is YarnRopeScaling:
+        known = {theirs: scaling[ours] for ours, theirs in YARN_SCALING.items() if scaling[ours] is not None}
+        return {"rope_type": "yarn", **known}, {}
+    new = {"rope_type": "longrope"} | {f"{kind}_factor": list(scaling[f"{kind}_factors"]) for kind in ("short", "long")}
+    if not math.isclose(scaling["attention_factor"], _long_rope_scale(max_context_tokens, original)):
+        new["attention_factor"] = scaling["attention_factor"]
+    root = {"original_max_position_embeddings": original}
+    return new | root, root
+
+
+def _long_rope_scale(max_context_tokens: int, original: int, factor: float | None = None) -> float:
+    """Return LongRoPE's factor of queries and keys for a stretch."""
+    factor = max_context_tokens / original if factor is None else factor
+    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+
+
+def _write_windows(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
     window = settings["window_tokens"]
-    if model_type != "qwen3":
-        return {"sliding_window": window} if model_type in ("mistral", "mixtral") else {}
+    if family.windows is None:
+        return {}
+    switch: dict[str, Any] = {"use_sliding_window": window is not None} if family.has_window_switch else {}
+    if family.windows == "all":
+        return {"sliding_window": window, **switch}
     windows = layer_windows(settings["num_layers"], window_tokens=window, pattern=settings["window_pattern"])
-    return {
-        "use_sliding_window": window is not None,
-        "sliding_window": window,
-        "max_window_layers": sum(width is None for width in windows),
+    if family.windows == "unrotated":
+        switch = {"use_sliding_window": window is not None}
+    elif family.windows == "max_window_layers":
+        switch["max_window_layers"] = sum(width is None for width in windows)
+    return switch | {
+        "sliding_window": window if window or switch else settings["max_context_tokens"],
         "layer_types": ["full_attention" if width is None else "sliding_attention" for width in windows],
     }
 
 
 def _write_experts(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]:
     experts = settings["experts"]
-    if experts is None:
+    if experts is None or not FAMILIES[model_type].has_experts:
         return {}
     config = {
         "num_local_experts" if model_type == "mixtral" else "num_experts": experts["num_experts"],
@@ -258,8 +316,7 @@ def _write_experts(settings: Mapping[str, Any], model_type: str) -> dict[str, An
     if model_type != "mixtral":
         config["norm_topk_prob"] = experts["normalize_weights"]
     if model_type == "qwen3_moe":
-        width = settings["feed_forward_width"]
-        config |= {"moe_intermediate_size": width, "decoder_sparse_step": 1, "mlp_only_layers": []}
+        config |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
     return config
 
 
@@ -288,18 +345,22 @@ class ForeignConfig:
             raise DataError(f"config.json: {name}={value} is not supported; supported: {', '.join(known)}.")
         return known[value]
 
-    def unread(self) -> list[str]:
-        """Return the unread keys of possible importance."""
-        return sorted(set(self.content) - self.asked - KEYS_WITHOUT_EFFECT - set(ONLY))
+    def require_known(self, known: Iterable[str] = ()) -> None:
+        """Refuse a key that nobody asked for, unless it is off; raises DataError with its name."""
+        for name in sorted(set(self.content) - self.asked - KEYS_WITHOUT_EFFECT - set(known)):
+            if self.content[name] and not name.startswith("_"):
+                raise DataError(
+                    f"config.json: {name}={self.content[name]} is not supported; remove the key if the model computes "
+                    "the same without it."
+                )
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model as config.json describes it: the family's name there, our settings, and the unknown keys."""
+    """A model as config.json describes it: the family's name there, and our settings."""
 
     model_type: str
     settings: dict[str, Any]
-    unread_keys: tuple[str, ...]
 
 
 def read_config(content: Mapping[str, Any]) -> ModelDescription:
@@ -309,27 +370,29 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
         DataError: An unsupported architecture or feature, or a missing key.
     """
     if content.get("model_type") == OWN_TYPE:
-        return ModelDescription(OWN_TYPE, own_settings(content), ())
+        return ModelDescription(OWN_TYPE, own_settings(content))
     model_type = _read_type(ForeignConfig(content))
     config = ForeignConfig({**DEFAULTS[model_type], **content})
-    for name, only in ONLY.items():
-        value = content.get(name)
+    family = FAMILIES.get(model_type, Family(architecture=GPT2_ARCHITECTURE))
+    for name, only in {**ONLY, **family.only}.items():
+        value = config.get(name)
         if value is not None and value != only:
             raise DataError(f"config.json: {name}={value} is not supported; only {only} is.")
     settings = _read_gpt2(config) if model_type == "gpt2" else _read_llama(config, model_type)
-    return ModelDescription(model_type, settings, tuple(config.unread()))
+    config.require_known(family.ignored)
+    return ModelDescription(model_type, settings)
 
 
 def _read_type(config: ForeignConfig) -> str:
     named, stated = config.get("architectures", default=[None])[0], config.get("model_type")
-    by_architecture = {architecture: name for name, architecture in ARCHITECTURES.items()}
+    by_architecture = {family.architecture: name for name, family in FAMILIES.items()} | {GPT2_ARCHITECTURE: "gpt2"}
     found = by_architecture.get(str(named)) if named else stated
-    if found not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES.values())
+    if found not in by_architecture.values():
+        known = ", ".join(by_architecture)
         raise DataError(f"config.json: architecture {named or stated} is not supported; supported: {known}.")
     if stated not in (None, found):
         raise DataError(f"config.json: architectures={named} does not match model_type={stated}.")
-    return found
+    return str(found)
 
 
 def _read_gpt2(config: ForeignConfig) -> dict[str, Any]:
@@ -347,75 +410,168 @@ def _read_gpt2(config: ForeignConfig) -> dict[str, Any]:
 
 
 def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
+    family = FAMILIES[model_type]
     counts = {ours: config.count(theirs) for ours, theirs in LLAMA_COUNTS.items()}
-    dense_width = config.count("intermediate_size")
-    return node_of(
-        Llama,
-        **counts,
-        num_kv_heads=config.get("num_key_value_heads", default=counts["num_heads"]),
-        head_width=config.get("head_dim"),
-        feed_forward_width=config.count("moe_intermediate_size") if model_type == "qwen3_moe" else dense_width,
-        **_read_rope(config, model_type),
-        **_read_windows(config, model_type),
-        norm_eps=config.get("rms_norm_eps"),
-        tie_embeddings=config.get("tie_word_embeddings", default=False),
-        qk_norm=model_type in ("qwen3", "qwen3_moe", "olmoe"),
-        qk_norm_over="width" if model_type == "olmoe" else "head",
-        experts=_read_experts(config, model_type),
-    )
+    places = [place for key, held in family.biases.items() if config.get(key, default=False) for place in held]
+    act, own_width = family.activation_key, config.get("head_dim")
+    if not family.has_head_width and own_width not in (None, counts["width"] // counts["num_heads"]):
+        raise DataError(f"config.json: head_dim={own_width} is not supported; remove the key.")
+    settings = counts | {
+        "num_kv_heads": config.get("num_key_value_heads", default=counts["num_heads"]),
+        "head_width": own_width if family.has_head_width else None,
+        "feed_forward_width": config.count(family.width_key),
+        "activation": config.one_of(act, config.get(act, default="silu"), GATED_ACTIVATIONS),
+        "norm_eps": config.get("rms_norm_eps"),
+        "tie_embeddings": config.get("tie_word_embeddings", default=False),
+        "biases": places,
+        "experts": _read_experts(config, model_type),
+        **family.always,
+    }
+    settings |= {name: derive(settings) for name, derive in family.derived.items()}
+    for name, key in family.keys.items():
+        theirs = _unrotated_flags(config, settings) if key.name == "no_rope_layers" else config.get(key.name)
+        settings[name] = None if theirs is None and name.endswith("cap") else key.read(theirs, settings)
+    settings |= _read_rope(config, family, settings) | _read_windows(config, family, settings)
+    return node_of(Llama, **settings)
 
 
-def _read_rope(config: ForeignConfig, model_type: str) -> dict[str, Any]:
+def _unrotated_flags(config: ForeignConfig, settings: Mapping[str, Any]) -> list[int]:
+    """Return 1 for each layer that rotates, of a list or of a number of layers."""
+    every, num_layers = config.count("no_rope_layer_interval"), settings["num_layers"]
+    flags = config.get("no_rope_layers", default=[int((layer + 1) % every != 0) for layer in range(num_layers)])
+    if len(flags) != num_layers:
+        raise DataError(f"config.json: {len(flags)} no_rope_layers do not match num_hidden_layers={num_layers}.")
+    return flags
+
+
+def _read_rope(config: ForeignConfig, family: Family, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Read either style; both may be there where they agree."""
     new, theta, old = config.get("rope_parameters"), config.get("rope_theta"), config.get("rope_scaling")
-    base = {"rope_theta": ROPE_BASES.get(model_type, 10_000.0)}
-    styles = [{**base, **new}] if new else []
+    local, share = config.get("rope_local_base_freq"), config.get("partial_rotary_factor")
+    shared = {"rope_theta": family.rope_base} | ({} if share is None else {"partial_rotary_factor": share})
+    of_window = {} if family.window_rope_base is None else {"rope_theta": family.window_rope_base}
+    styles = []
+    if new and family.window_rope_base is not None:
+        if not {*new} <= {"full_attention", "sliding_attention"}:
+            raise DataError("config.json: rope_parameters must have full_attention and sliding_attention alone.")
+        full, sliding = (new.get(f"{kind}_attention") or {} for kind in ("full", "sliding"))
+        styles.append(({**shared, **full}, {**of_window, **sliding}))
+    elif new:
+        styles.append(({**shared, **new}, of_window))
     if theta is not None or old or not new:
-        styles.append({**base, **({} if theta is None else {"rope_theta": theta}), **(old or {})})
-    first, *others = [_read_scaling(config, style) for style in styles]
+        whole = {**shared, **({} if theta is None else {"rope_theta": theta}), **(old or {})}
+        styles.append((whole, {**of_window, **({} if local is None else {"rope_theta": local})}))
+    first, *others = [_read_style(config, family, settings, *style) for style in styles]
     if others and others != [first]:
         raise DataError("config.json: rope_parameters must agree with rope_theta and rope_scaling; keep one of them.")
     return first
 
 
-def _read_scaling(config: ForeignConfig, style: Mapping[str, Any]) -> dict[str, Any]:
-    kind = style.get("rope_type", style.get("type", "default"))
-    kinds = {
-        "default": (None, {}),
-        "llama3": (RopeScaling, LLAMA_SCALING),
-        "linear": (LinearRopeScaling, {"factor": "factor"}),
-    }
-    scaling, keys = config.one_of("rope_type", kind, kinds)
-    if style.get("partial_rotary_factor", 1.0) != 1.0:
+def _read_style(
+    config: ForeignConfig,
+    family: Family,
+    settings: Mapping[str, Any],
+    full: Mapping[str, Any],
+    sliding: Mapping[str, Any],
+) -> dict[str, Any]:
+    for key in sorted({*full, *sliding} - ROPE_KEYS):
+        raise DataError(f"config.json: {key} of rope_parameters is not supported.")
+    share = full.get("partial_rotary_factor", 1.0)
+    if share != 1.0 and not family.partial:
         raise DataError("config.json: partial_rotary_factor must be 1.")
-    if missing := [theirs for theirs in keys.values() if theirs not in style]:
+    if (kind := sliding.get("rope_type", "default")) != "default":
+        raise DataError(f"config.json: rope_type={kind} of sliding_attention is not supported; only default is.")
+    scaling = _read_scaling(config, full, settings["max_context_tokens"])
+    base, of_window = float(full["rope_theta"]), float(sliding.get("rope_theta", full["rope_theta"]))
+    has_own = sliding and (of_window != base or scaling["rope_scaling"] is not None)
+    return {
+        "rope_base": base,
+        "rotary_share": float(share),
+        "window_rope_base": of_window if has_own else None,
+        **scaling,
+    }
+
+
+def _read_scaling(config: ForeignConfig, style: Mapping[str, Any], max_context_tokens: int) -> dict[str, Any]:
+    kinds = {"default": (), "llama3": tuple(LLAMA_SCALING.values()), "linear": ("factor",), "dynamic": ("factor",)}
+    kinds |= {"yarn": (), "longrope": ("short_factor", "long_factor")}
+    kinds["su"] = kinds["longrope"]  # its name before
+    kind = style.get("rope_type", style.get("type", "default"))
+    needed = config.one_of("rope_type", kind, kinds)
+    if missing := [name for name in needed if style.get(name) is None]:
         raise DataError(f"config.json: rope_type={kind} needs {missing[0]!r}.")
-    numbers = {ours: float(style[theirs]) for ours, theirs in keys.items()}
-    if "original_context_tokens" in numbers:
-        numbers["original_context_tokens"] = int(numbers["original_context_tokens"])
-    scaling_node = None if scaling is None else node_of(scaling, **numbers)
-    return {"rope_base": float(style["rope_theta"]), "rope_scaling": scaling_node}
+    at_root = config.content.get("original_max_position_embeddings")
+    original = int(at_root or style.get("original_max_position_embeddings") or max_context_tokens)
+    factor = style.get("factor")
+    if kind == "default":
+        return {"rope_scaling": None}
+    if kind == "llama3":
+        numbers = {ours: float(style[theirs]) for ours, theirs in LLAMA_SCALING.items()}
+        return {"rope_scaling": node_of(RopeScaling, **numbers | {"original_context_tokens": original})}
+    if kind == "linear":
+        return {"rope_scaling": node_of(LinearRopeScaling, factor=float(style["factor"]))}
+    if kind == "dynamic":  # longer texts than first trained on are what it is for
+        longest = int(max_context_tokens * max(float(style["factor"]), 1.0))
+        node = node_of(DynamicRopeScaling, factor=float(style["factor"]), original_context_tokens=max_context_tokens)
+        return {"rope_scaling": node, "max_context_tokens": longest}
+    attention_factor = style.get("attention_factor")
+    if kind == "yarn":
+        factor = float(factor or max_context_tokens / original)
+        scale, scale_all = style.get("mscale"), style.get("mscale_all_dim")
+        if attention_factor is None and scale and scale_all:
+            attention_factor = yarn_scale(factor, scale) / yarn_scale(factor, scale_all)
+        numbers = {ours: style[theirs] for ours, theirs in YARN_SCALING.items() if style.get(theirs) is not None}
+        numbers |= {"factor": factor, "original_context_tokens": original, "attention_factor": attention_factor}
+        return {"rope_scaling": node_of(YarnRopeScaling, **numbers)}
+    if attention_factor is None:
+        attention_factor = _long_rope_scale(max_context_tokens, original, factor)
+    factors = {f"{each}_factors": [float(it) for it in style[f"{each}_factor"]] for each in ("short", "long")}
+    scaled = node_of(
+        LongRopeScaling, **factors, original_context_tokens=original, attention_factor=float(attention_factor)
+    )
+    return {"rope_scaling": scaled}
 
 
-def _read_windows(config: ForeignConfig, model_type: str) -> dict[str, Any]:
-    window, layer_types = config.get("sliding_window"), config.get("layer_types", default=[])
-    letters = {"full_attention": "L", "sliding_attention": "S"}
-    pattern = "".join(config.one_of("layer_types", kind, letters) for kind in layer_types)
-    num_layers = config.count("num_hidden_layers")
+def _read_windows(config: ForeignConfig, family: Family, settings: Mapping[str, Any]) -> dict[str, Any]:
+    num_layers, style = settings["num_layers"], family.windows
+    window = config.get("sliding_window") if style else None
+    config.asked |= {"max_window_layers"} if style == "max_window_layers" else set()
+    config.asked |= {"sliding_window_pattern"} if isinstance(style, int) else set()
+    config.asked |= {"use_sliding_window"} if style == "unrotated" else set()
+    is_on = config.get("use_sliding_window", default=False) if family.has_window_switch else True
+    letters = {"full_attention": "L", "attention": "L", "sliding_attention": "S"}
+    stated = [] if style == "all" else config.get("layer_types", default=[])
+    pattern = "".join(config.one_of("layer_types", kind, letters) for kind in stated)
     if pattern and len(pattern) != num_layers:
         raise DataError(f"config.json: {len(pattern)} layer_types do not match num_hidden_layers={num_layers}.")
-    uses, first = config.get("use_sliding_window", default=False), config.get("max_window_layers")
-    is_off = model_type == "llama" or (model_type in ("qwen3", "qwen3_moe") and not uses)
+    if family.lists_layers and not pattern:
+        raise DataError("config.json: layer_types must list attention for every layer, got none.")
     if not pattern:
-        num_full = min(first, num_layers) if model_type == "qwen3" and first is not None else 0
-        pattern = "L" * num_full + "S" * (num_layers - num_full)
-    if window is None or is_off or "S" not in pattern:
-        return {"window_tokens": None, "window_pattern": None}
+        pattern = _usual_windows(config, family, settings)
+    if window is None or not is_on or "S" not in pattern:
+        return {"window_tokens": None, "window_pattern": None, "window_rope_base": None}
     return {"window_tokens": window, "window_pattern": pattern if "L" in pattern else None}
 
 
+def _usual_windows(config: ForeignConfig, family: Family, settings: Mapping[str, Any]) -> str:
+    """Return the letters of layers where no key lists them."""
+    num_layers = settings["num_layers"]
+    if family.windows is None:
+        return "L" * num_layers
+    if family.windows == "unrotated":
+        uses = config.get("use_sliding_window", default=False)
+        letters = settings["rotary_pattern"] or "R"
+        return "".join("S" if uses and letters[i % len(letters)] == "N" else "L" for i in range(num_layers))
+    if isinstance(family.windows, int):
+        period = config.get("sliding_window_pattern", default=family.windows)
+        return "".join("S" if (layer + 1) % period else "L" for layer in range(num_layers))
+    first = config.get("max_window_layers") if family.windows == "max_window_layers" else 0
+    num_full = min(first or 0, num_layers)
+    return "L" * num_full + "S" * (num_layers - num_full)
+
+
 def _read_experts(config: ForeignConfig, model_type: str) -> dict[str, Any] | None:
-    if model_type not in ("mixtral", "olmoe", "qwen3_moe"):
+    if not FAMILIES[model_type].has_experts:
         return None
     return node_of(
         Experts,
@@ -428,12 +584,25 @@ def _read_experts(config: ForeignConfig, model_type: str) -> dict[str, Any] | No
 
 OWN_TYPE: Final = "lmtrain"
 OWN_PREFIX: Final = "model."  # of the names of weights; below it they are ours
+OWN_CODE_LACKS: Final = frozenset(  # settings of classes that transformers has
+    {"rotary_share", "rotary_neighbours", "rotary_pattern", "window_rope_base", "norm_place", "zero_centered_norms"}
+    | {"biases", "attention_soft_cap", "embedding_multiplier", "residual_multiplier", "logit_multiplier"}
+)
 CODE: Final = Path(__file__).with_name("own_code") / "modeling_lmtrain.py"
 
 
 def own_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a model's completed settings for the code that an export carries."""
-    kept = {name: _plain(value) for name, value in settings.items() if name not in (TARGET, *WITHOUT_EFFECT)}
+    off = {name: value for name, value in off_default(settings).items() if name in OWN_CODE_LACKS}
+    scaling = PARTS.get(str((settings["rope_scaling"] or {}).get(TARGET)))
+    if scaling not in (None, RopeScaling, LinearRopeScaling):
+        off["rope_scaling"] = settings["rope_scaling"][TARGET]
+    if settings["activation"] == "geglu_tanh":
+        off["activation"] = settings["activation"]
+    if off:
+        raise _no_class(off, {name: default_of(settings, name) for name in off})
+    kept = {name: _nodes_removed(value) for name, value in settings.items() if name not in (TARGET, *WITHOUT_EFFECT)}
+    kept = {name: value for name, value in kept.items() if name not in OWN_CODE_LACKS}
     return {
         "architectures": ["LmtrainForCausalLM"],
         "model_type": OWN_TYPE,
@@ -450,10 +619,10 @@ def own_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _nodes_removed(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _plain(held) for name, held in value.items() if name != TARGET}
-    return list(value) if isinstance(value, list | tuple) else value
+        return {name: _nodes_removed(held) for name, held in value.items() if name != TARGET}
+    return plain(value)
 
 
 def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,17 +128,17 @@ class ModelToExport:
     tuned_to_converse: bool = False
 
 
-def export_config(settings: Mapping[str, Any], *, own_code: bool = True) -> dict[str, Any]:
+def export_config(settings: Mapping[str, Any], *, own_code: bool = True, prefer: str | None = None) -> dict[str, Any]:
     """Return the config.json of a model's settings; with `own_code`, of our class where transformers has none.
 
-    Our class is of a dense Llama with all its options.
+    Of several classes it is `prefer`'s. Our class is of a dense Llama with all options that no class has.
 
     Raises:
         ConfigurationError: No class computes this model.
     """
     whole = complete(settings)
     try:
-        return write_config(whole)
+        return write_config(whole, prefer=prefer)
     except NoClass:
         if not own_code or MODELS[whole[TARGET]] is GPT2 or whole["experts"] is not None:
             raise
@@ -155,7 +155,8 @@ def export_folder(
         DataError: A weight is infinite or no number.
         EnvironmentProblem: The folder cannot be written.
     """
-    config = export_config(model.settings)
+    original = {} if model.companions is None else _config_of(model.companions)
+    config = export_config(model.settings, prefer=original.get("model_type"))
     make_folder(out, facts={}, write=partial(_fill, model, config, dtype, max_shard_bytes))
 
 
@@ -220,10 +221,14 @@ def _write_tokenizer(model: ModelToExport, folder: Path, *, max_context_tokens: 
         write_tokenizer(model.tokenizer, folder, max_context_tokens=max_context_tokens)
 
 
+def _config_of(folder: Path) -> dict[str, Any]:
+    file = folder / CONFIG
+    return foreign_json.read(file) if file.is_file() else {}
+
+
 def _token_ids(model: ModelToExport) -> dict[str, int | list[int]]:
     """Return the ids of a text's begin and end, and an imported model's of padding."""
-    original = None if model.companions is None else model.companions / CONFIG
-    padding = foreign_json.read(original).get("pad_token_id") if original and original.is_file() else None
+    padding = None if model.companions is None else _config_of(model.companions).get("pad_token_id")
     ids: dict[str, int | list[int]] = {} if padding is None else {"pad_token_id": padding}
     if model.tokenizer is not None:
         ids |= {"bos_token_id": model.tokenizer.end_of_text_id, "eos_token_id": eos_token_id(model.tokenizer)}

@@ -15,11 +15,11 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano, nano_settings
-from lmtrain.models.rope import LinearRopeScaling, RopeScaling
+from lmtrain.models.rope import SCALINGS
 
 TARGET = "_target_"
 MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
-PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, RopeScaling, LinearRopeScaling)}
+PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, *SCALINGS)}
 
 
 def node_of(kind: type, **settings: Any) -> dict[str, Any]:
@@ -54,12 +54,12 @@ def off_default(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings behind a model's function, unless at their defaults."""
     defaults = _defaults(MODELS[settings[TARGET]])
     kept = {name: value for name, value in settings.items() if name not in WITHOUT_EFFECT and name in defaults}
-    return {name: value for name, value in kept.items() if _plain(value) != _plain(defaults[name])}
+    return {name: value for name, value in kept.items() if plain(value) != plain(defaults[name])}
 
 
 def default_of(settings: Mapping[str, Any], name: str) -> Any:
     """Return the default of one of a model's settings."""
-    return _plain(_defaults(MODELS[settings[TARGET]])[name])
+    return plain(_defaults(MODELS[settings[TARGET]])[name])
 
 
 def build(node: Mapping[str, Any], *, attention: Attention = sdpa) -> LanguageModel:
@@ -88,5 +88,6 @@ def _defaults(kind: type) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty and p.name != "attention"}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a tuple as the list that a config has."""
     return list(value) if isinstance(value, tuple) else value

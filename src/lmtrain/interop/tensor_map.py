@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
+from lmtrain.interop.hf_families import FAMILIES
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock
@@ -26,12 +27,12 @@ LLAMA_WHOLE = {
     "head.weight": "lm_head.weight",
 }
 LLAMA_LAYER = {
-    "attention_norm.weight": "input_layernorm.weight",
-    "self_attention.output.weight": "self_attn.o_proj.weight",
-    "self_attention.q_norm.weight": "self_attn.q_norm.weight",
-    "self_attention.k_norm.weight": "self_attn.k_norm.weight",
-    "feed_forward_norm.weight": "post_attention_layernorm.weight",
-    "feed_forward.down.weight": "mlp.down_proj.weight",
+    "attention_norm": "input_layernorm",
+    "self_attention.output": "self_attn.o_proj",
+    "self_attention.q_norm": "self_attn.q_norm",
+    "self_attention.k_norm": "self_attn.k_norm",
+    "feed_forward_norm": "post_attention_layernorm",
+    "feed_forward.down": "mlp.down_proj",
 }
 # gate, up, down and router of experts
 MIXTRAL_EXPERTS = ("block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3", "block_sparse_moe.experts.{}.w2")
@@ -109,21 +110,24 @@ def _llama_places(model: Llama, name: str, model_type: str) -> Iterator[tuple[st
 
 
 def _layer_places(block: LlamaBlock, name: str, model_type: str) -> Iterator[tuple[str, Region]]:
-    parameter = block.get_parameter(name)
-    if name == "self_attention.qkv.weight":
+    parameter, (module, _, kind) = block.get_parameter(name), name.rpartition(".")
+    names = FAMILIES[model_type].names
+    if module in names:
+        yield f"{names[module]}.{kind}", ()
+    elif module == "self_attention.qkv":
         start = 0
         for letter, width in zip("qkv", block.self_attention.widths, strict=True):
-            yield f"self_attn.{letter}_proj.weight", (slice(start, start + width),)
+            yield f"self_attn.{letter}_proj.{kind}", (slice(start, start + width),)
             start += width
-    elif name == "feed_forward.gate_up.weight":
-        yield "mlp.gate_proj.weight", (slice(0, parameter.shape[0] // 2),)
-        yield "mlp.up_proj.weight", (slice(parameter.shape[0] // 2, None),)
-    elif name == "feed_forward.router.weight":
+    elif module == "feed_forward.gate_up":
+        yield f"mlp.gate_proj.{kind}", (slice(0, parameter.shape[0] // 2),)
+        yield f"mlp.up_proj.{kind}", (slice(parameter.shape[0] // 2, None),)
+    elif module == "feed_forward.router":
         yield (MIXTRAL_ROUTER if model_type == "mixtral" else OTHER_ROUTER), ()
     elif name in ("feed_forward.gate_up", "feed_forward.down"):
         yield from _expert_places(parameter, model_type, is_down=name.endswith("down"))
     else:
-        yield LLAMA_LAYER[name], ()
+        yield f"{LLAMA_LAYER[module]}.{kind}", ()
 
 
 def _expert_places(stack: Tensor, model_type: str, *, is_down: bool) -> Iterator[tuple[str, Region]]:

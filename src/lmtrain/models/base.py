@@ -25,6 +25,8 @@ class LanguageModel(nn.Module, ABC):
 
     vocab_size: int
     max_context_tokens: int
+    shares_beginnings: bool = True  # whether texts that begin alike have the same keys and values there
+    reread_beyond: int | None = None  # a cached text that grows longer is read again, once
 
     @property
     @abstractmethod

@@ -1,13 +1,15 @@
 """Several documents in one row: where each begins, and how far into its own a token is.
 
 `documents` int [B, T] names each token's document and never falls along a row. `EarlierTokens` in its place say
-that the documents began before the row did. B batch, T tokens, N tokens of several texts one after the other.
+that the documents began before the row did. B batch, T tokens, N tokens of several texts one after the other,
+H heads, Hkv key and value heads, K head width.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 
@@ -15,15 +17,29 @@ class EarlierTokens(ABC):
     """A cache's view of the tokens before those of one forward pass, given in the place of documents.
 
     The tokens are one row of pieces [1, N], each the next ones of a text. `positions` int64 [1, N] counts every token
-    from the start of its text; `num_positions` is above the largest.
+    from the start of its text; `num_positions` is above the largest. `lengths` are, for each piece, its tokens and how
+    many its text has with them.
     """
 
     positions: Int[Tensor, "1 N"]
     num_positions: int
+    lengths: Sequence[tuple[int, int]]
 
     @abstractmethod
     def previous(self, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
         """Return the value of each token's predecessor, zeros for a text's first token, and keep the last ones."""
+
+    @abstractmethod
+    def attend(
+        self,
+        q: Float[Tensor, "1 H N K"],
+        k: Float[Tensor, "1 Hkv N K"],
+        v: Float[Tensor, "1 Hkv N K"],
+        *,
+        window_tokens: int | None,
+        soft_cap: float | None = None,
+    ) -> Float[Tensor, "1 H N K"]:
+        """Keep keys and values, and mix those visible to each token: [1, H, N, K] -> [1, H, N, K]."""
 
 
 Documents = Int[Tensor, "B T"] | EarlierTokens

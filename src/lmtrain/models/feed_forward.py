@@ -62,20 +62,19 @@ def _(gate_up: Tensor, of_product: Tensor) -> Tensor:
     return torch.empty_like(gate_up, memory_format=torch.contiguous_format)
 
 
-Activation = Literal["swiglu", "relu_squared"]
-ACTIVATIONS: tuple[Activation, ...] = ("swiglu", "relu_squared")
+Activation = Literal["swiglu", "geglu_tanh", "relu_squared"]
+ACTIVATIONS: tuple[Activation, ...] = ("swiglu", "geglu_tanh", "relu_squared")
 GeluApproximate = Literal["tanh", "none"]  # torch's words
 GELU_APPROXIMATES: tuple[GeluApproximate, ...] = ("tanh", "none")
 
 
-@final
 class SwiGLU(nn.Module):
     """Gate an up-projection by the SiLU of another, then project down (arXiv 2002.05202)."""
 
-    def __init__(self, width: int, feed_forward_width: int) -> None:
+    def __init__(self, width: int, feed_forward_width: int, *, biases: bool = False) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(width, 2 * feed_forward_width, bias=False)
-        self.down = nn.Linear(feed_forward_width, width, bias=False)
+        self.gate_up = nn.Linear(width, 2 * feed_forward_width, bias=biases)
+        self.down = nn.Linear(feed_forward_width, width, bias=biases)
 
     @property
     def fused_rows(self) -> dict[str, tuple[int, ...]]:
@@ -88,13 +87,23 @@ class SwiGLU(nn.Module):
 
 
 @final
+class GeGLU(SwiGLU):
+    """Gate by GELU, approximated by tanh (Gemma)."""
+
+    @override
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.gelu(gate, approximate="tanh") * up)
+
+
+@final
 class SquaredReLU(nn.Module):
     """Project up, square the positive values, project down (arXiv 2109.08668)."""
 
-    def __init__(self, width: int, feed_forward_width: int) -> None:
+    def __init__(self, width: int, feed_forward_width: int, *, biases: bool = False) -> None:
         super().__init__()
-        self.up = nn.Linear(width, feed_forward_width, bias=False)
-        self.down = nn.Linear(feed_forward_width, width, bias=False)
+        self.up = nn.Linear(width, feed_forward_width, bias=biases)
+        self.down = nn.Linear(feed_forward_width, width, bias=biases)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Transform each token: [B, T, D] -> [B, T, D]."""
@@ -122,11 +131,12 @@ class GELU(nn.Module):
         return self.down(F.gelu(self.up(x), approximate=self.approximate))
 
 
-def build_feed_forward(activation: str, width: int, feed_forward_width: int) -> SwiGLU | SquaredReLU:
+def build_feed_forward(
+    activation: str, width: int, feed_forward_width: int, *, biases: bool = False
+) -> SwiGLU | SquaredReLU:
     """Build the feed-forward layer of model.activation."""
-    if activation == "swiglu":
-        return SwiGLU(width, feed_forward_width)
-    if activation == "relu_squared":
-        return SquaredReLU(width, feed_forward_width)
-    known = " or ".join(ACTIVATIONS)
-    raise ConfigurationError(f"model.activation={activation} is not {known}.{suggest(activation, ACTIVATIONS)}")
+    kinds = {"swiglu": SwiGLU, "geglu_tanh": GeGLU, "relu_squared": SquaredReLU}
+    if activation not in kinds:
+        known = ", ".join(ACTIVATIONS)
+        raise ConfigurationError(f"model.activation={activation} is not {known}.{suggest(activation, ACTIVATIONS)}")
+    return kinds[activation](width, feed_forward_width, biases=biases)

@@ -1,4 +1,4 @@
-"""Llama 3 (arXiv 2407.21783), and by options its relatives: Qwen 3's query-key norm, and findings of speed runs.
+"""Llama 3 (arXiv 2407.21783), and by options its relatives of other publishers, and findings of speed runs.
 
 Every option is off by default: exactly Llama 3. Value embeddings, embedding skips, smears and zero starts are ideas of
 the modded-nanogpt speed runs and of nanochat; the soft cap is Gemma 2's (arXiv 2408.00118). B batch, T tokens, D width,
@@ -18,6 +18,7 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
+from lmtrain.models.attention.soft_capped import SoftCapped
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_above_zero, check_context, check_not_negative, check_positive
 from lmtrain.models.documents import Documents, num_positions
@@ -25,17 +26,21 @@ from lmtrain.models.embeddings import InputEmbedding, Smear
 from lmtrain.models.feed_forward import Activation, SwiGLU
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama_settings import (
+    BiasPlace,
     FeedForward,
+    NormPlace,
     build_smear,
+    check_places,
     check_values,
     layer_feed_forwards,
     layer_windows,
     require,
+    rotated_layers,
     skip_starts,
 )
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
 from lmtrain.models.residual_stream import Backout, Mix, RMSNorm, SkipStart
-from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding
+from lmtrain.models.rope import RotaryEmbedding, Scaling
 from lmtrain.models.self_attention import AttentionSettings, NormOver, Positions, QueryKeyNorm, SelfAttention
 from lmtrain.models.weight_init import fill_linear, fill_normal
 
@@ -44,30 +49,31 @@ from lmtrain.models.weight_init import fill_linear, fill_normal
 class LlamaBlock(nn.Module):
     """Add attention and the feed-forward to the residual stream.
 
-    `norm` and `feed_forward` make a block's parts. `window_tokens`, `value_embedding`: as in SelfAttention.
-    `embedding_skip` first mixes the stream with its first value, by two learned scalars with these initial values; None
-    does not.
+    `norm` and `feed_forward` make a block's parts; norms stand before both branches, after them, or both. Branches are
+    multiplied by `residual_multiplier` as they are added. `embedding_skip` first mixes the stream with its first value,
+    by two learned scalars with these initial values; None does not.
     """
 
     def __init__(
         self,
-        width: int,
-        attention: AttentionSettings,
+        self_attention: SelfAttention,
         *,
         norm: Callable[[], RMSNorm],
         feed_forward: Callable[[], FeedForward],
-        window_tokens: int | None = None,
-        value_embedding: bool = False,
+        norm_place: NormPlace = "before",
+        residual_multiplier: float = 1.0,
         embedding_skip: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
+        before, after = norm_place != "after", norm_place != "before"
+        self.residual_multiplier = residual_multiplier
         self.embedding_skip = Mix(*embedding_skip) if embedding_skip else None
-        self.attention_norm = norm()
-        self.self_attention = SelfAttention(
-            width, attention, window_tokens=window_tokens, value_embedding=value_embedding
-        )
-        self.feed_forward_norm = norm()
+        self.attention_norm = norm() if before else None
+        self.self_attention = self_attention
+        self.attention_output_norm = norm() if after else None
+        self.feed_forward_norm = norm() if before else None
         self.feed_forward = feed_forward()
+        self.feed_forward_output_norm = norm() if after else None
 
     def forward(
         self,
@@ -82,12 +88,18 @@ class LlamaBlock(nn.Module):
         """
         if self.embedding_skip is not None:
             x = self.embedding_skip(x, embedded)
-        x = x + self.self_attention(self.attention_norm(x), positions, value_embedding)
-        normed = self.feed_forward_norm(x)
+        normed = x if self.attention_norm is None else self.attention_norm(x)
+        x = x + self._branch(self.self_attention(normed, positions, value_embedding), self.attention_output_norm)
+        normed = x if self.feed_forward_norm is None else self.feed_forward_norm(x)
         if isinstance(self.feed_forward, MixtureOfExperts):
             mixed, penalty = self.feed_forward(normed)
-            return x + mixed, penalty
-        return x + self.feed_forward(normed), None
+            return x + self._branch(mixed, self.feed_forward_output_norm), penalty
+        return x + self._branch(self.feed_forward(normed), self.feed_forward_output_norm), None
+
+    def _branch(self, made: Float[Tensor, "B T D"], norm: RMSNorm | None) -> Float[Tensor, "B T D"]:
+        """Return a branch's output as it is added to the stream."""
+        made = made if norm is None else norm(made)
+        return made if self.residual_multiplier == 1.0 else made * self.residual_multiplier
 
     def initialize_weights(self, generator: torch.Generator, *, std: float, output_std: float) -> None:
         """Fill in place; `output_std` is of the two matrices into the residual stream."""
@@ -115,12 +127,16 @@ class Llama(LanguageModel):
     """A decoder with rotary positions, grouped-query attention, RMSNorm and gated feed-forward layers.
 
     One keyword a setting, as the command line types them (`model.num_kv_heads=8`); parts take them in groups.
-    `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`, `attention_multiplier`: as in
-    AttentionSettings. `window_tokens` is the sliding window of all layers, or of those that `window_pattern`, repeated,
-    spells S, while L see the whole context. `experts` makes every feed-forward a mixture of experts,
-    `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a vector per token added to
-    their values. `logit_soft_cap` c bends logits to c tanh(logits / c). `embedding_init_std` and `head_init_std` None
-    are `init_std`. `zero_init_outputs` starts every layer as the identity; otherwise depth narrows outputs as in GPT-2.
+    `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`, `attention_multiplier`,
+    `attention_soft_cap`, `rotary_share`, `rotary_neighbours`: as in AttentionSettings. Of `rotary_pattern`,
+    repeated, R layers rotate and N layers do not. `window_tokens` is the sliding window of all layers, or of those
+    that `window_pattern`, repeated, spells S, while L see the whole context; `window_rope_base` is their base of
+    rotations, never scaled. `zero_centered_norms`: as in RMSNorm. Token vectors, branches and logits are multiplied
+    by `embedding_multiplier`, `residual_multiplier` and `logit_multiplier`. `experts` makes every feed-forward a
+    mixture of experts, `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a
+    vector per token added to their values. `logit_soft_cap` c bends logits to c tanh(logits / c).
+    `embedding_init_std` and `head_init_std` None are `init_std`. `zero_init_outputs` starts every layer as the
+    identity; otherwise depth narrows outputs as in GPT-2.
     """
 
     def __init__(
@@ -137,16 +153,27 @@ class Llama(LanguageModel):
         attention: Attention = sdpa,
         activation: Activation = "swiglu",
         rope_base: float = 500_000.0,
-        rope_scaling: RopeScaling | LinearRopeScaling | None = None,
+        rope_scaling: Scaling | None = None,
+        rotary_share: float = 1.0,
+        rotary_neighbours: bool = False,
+        rotary_pattern: str | None = None,
         window_tokens: int | None = None,
         window_pattern: str | None = None,
+        window_rope_base: float | None = None,
         norm_eps: float = 1e-5,
         norm_weights: bool = True,
+        norm_place: NormPlace = "before",
+        zero_centered_norms: bool = False,
+        biases: Sequence[BiasPlace] = (),
         tie_embeddings: bool = False,
         qk_norm: bool = False,
         qk_norm_scale: float | None = None,
         qk_norm_over: NormOver = "head",
         attention_multiplier: float = 1.0,
+        attention_soft_cap: float | None = None,
+        embedding_multiplier: float = 1.0,
+        residual_multiplier: float = 1.0,
+        logit_multiplier: float = 1.0,
         logit_soft_cap: float | None = None,
         embedding_norm: bool = False,
         embedding_skip: bool = False,
@@ -172,25 +199,40 @@ class Llama(LanguageModel):
         check_not_negative(num_bigram_buckets=num_bigram_buckets, init_std=init_std, head_init_std=head_init_std)
         check_not_negative(embedding_init_std=embedding_init_std, value_embedding_init_std=value_embedding_init_std)
         check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
+        check_above_zero(usual="1.0", embedding_multiplier=embedding_multiplier, logit_multiplier=logit_multiplier)
+        check_above_zero(usual="1.0", residual_multiplier=residual_multiplier)
+        check_places(biases=biases, norm_place=norm_place)
+        require(window_tokens is not None, "window_tokens", window_rope_base=window_rope_base)
         require(not tie_embeddings, "tie_embeddings=false", head_init_std=head_init_std)
+        qk = QueryKeyNorm(
+            scale=qk_norm_scale, over=qk_norm_over, is_on=qk_norm, eps=norm_eps, zero_centered=zero_centered_norms
+        )
+        attention = attention if attention_soft_cap is None else SoftCapped(attention, attention_soft_cap)
         settings = AttentionSettings(
             num_heads=num_heads,
             kernel=attention,
             num_kv_heads=num_kv_heads,
             head_width=head_width,
             multiplier=attention_multiplier,
-            qk_norm=QueryKeyNorm(scale=qk_norm_scale, over=qk_norm_over, is_on=qk_norm, eps=norm_eps),
+            biases=tuple(biases),
+            rotary_share=rotary_share,
+            rotary_neighbours=rotary_neighbours,
+            qk_norm=qk,
             key_smear=key_smear,
             value_gate_width=value_gate_width,
         )
         self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, attention
-        self._soft_cap = logit_soft_cap
+        self._soft_cap, self._logit_multiplier = logit_soft_cap, logit_multiplier
+        self._embedding_multiplier = embedding_multiplier
         self._init_std, self._value_embedding_std = init_std, value_embedding_init_std
         self._output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(2 * num_layers)
         self._embedding_std = init_std if embedding_init_std is None else embedding_init_std
         self._head_std = init_std if head_init_std is None else head_init_std
-        norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights)
-        feed_forwards = layer_feed_forwards(num_layers, activation, width, feed_forward_width, experts=experts)
+        norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights, zero_centered=zero_centered_norms)
+        feed_forwards = layer_feed_forwards(
+            num_layers, activation, width, feed_forward_width, experts=experts, biases="feed_forward" in biases
+        )
+        rotated = rotated_layers(num_layers, rotary_pattern)
         windows = layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern)
         starts = skip_starts(num_layers, is_on=embedding_skip, start=embedding_skip_start)
         smear = build_smear(width, is_on=embedding_smear, gate_width=smear_gate_width)
@@ -198,37 +240,36 @@ class Llama(LanguageModel):
             vocab_size, width, num_bigram_buckets=num_bigram_buckets, norm=norm() if embedding_norm else None,
             smear=smear,
         )  # fmt: skip
-        make = partial(LlamaBlock, width, settings, norm=norm)
-        self._build_layers(make, feed_forwards, windows=windows, starts=starts, with_values=value_embedding_layers)
+        make = partial(LlamaBlock, norm=norm, norm_place=norm_place, residual_multiplier=residual_multiplier)
+        self.windows, self._layer_windows = tuple(dict.fromkeys(windows)), windows
+        self.layers = nn.ModuleList(
+            make(
+                SelfAttention(
+                    width,
+                    settings,
+                    window_tokens=window,
+                    rotates=rotates,
+                    value_embedding=layer in value_embedding_layers,
+                ),
+                feed_forward=feed_forward,
+                embedding_skip=start,
+            )
+            for layer, (feed_forward, window, rotates, start) in enumerate(
+                zip(feed_forwards, windows, rotated, starts, strict=True)
+            )
+        )
+        value_width = self._layers[0].self_attention.value_width
+        self.value_embeddings = nn.ModuleDict(
+            {str(layer): nn.Embedding(vocab_size, value_width) for layer in value_embedding_layers}
+        )
         self.backout = Backout(BACKOUT_START) if backout else None
         self.final_norm = norm()
         self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
-        head_width = settings.head_width_in(width)
-        self.rope = RotaryEmbedding(max_context_tokens, head_width, base=rope_base, scaling=rope_scaling)
-
-    def _build_layers(
-        self,
-        make: Callable[..., LlamaBlock],
-        feed_forwards: Sequence[Callable[[], FeedForward]],
-        *,
-        windows: Sequence[int | None],
-        starts: Sequence[tuple[float, float] | None],
-        with_values: Sequence[int],
-    ) -> None:
-        """Build the blocks, and the tables of value embeddings."""
-        self.windows = tuple(dict.fromkeys(windows))
-        self.layers = nn.ModuleList(
-            make(
-                feed_forward=feed_forward,
-                window_tokens=window,
-                value_embedding=layer in with_values,
-                embedding_skip=start,
-            )
-            for layer, (feed_forward, window, start) in enumerate(zip(feed_forwards, windows, starts, strict=True))
-        )
-        value_width = self._layers[0].self_attention.value_width
-        tables = {str(layer): nn.Embedding(self.vocab_size, value_width) for layer in with_values}
-        self.value_embeddings = nn.ModuleDict(tables)
+        rope = partial(RotaryEmbedding, max_context_tokens, settings.rotated_width_in(width))
+        self.rope = rope(base=rope_base, scaling=rope_scaling)
+        if rope_scaling is not None:
+            self.shares_beginnings, self.reread_beyond = not rope_scaling.follows_length, rope_scaling.reread_beyond
+        self.window_rope = None if window_rope_base is None else rope(base=window_rope_base)
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -245,23 +286,32 @@ class Llama(LanguageModel):
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and the sum of the layers' penalties."""
         check_context(num_positions(tokens, documents), self.max_context_tokens)
-        cos, sin = self.rope(tokens.shape[1], documents)
         seen = what_layers_see(self.attention, tokens, documents, windows=self.windows)
-        positions = Positions(cos, sin, documents, seen)
+        cos, sin = self.rope(tokens.shape[1], documents)
+        positions = of_window = Positions(cos, sin, documents, seen)
+        if self.window_rope is not None:
+            cos, sin = self.window_rope(tokens.shape[1], documents)
+            of_window = Positions(cos, sin, documents, seen)
         embedded = self.embedding(tokens, documents)
+        if self._embedding_multiplier != 1.0:  # rounded to the format of the embedding, as Gemma's is
+            embedded = embedded * embedded.new_full((), self._embedding_multiplier)
         x = middle = embedded.view_as(embedded)  # not the same object: the first block would be compiled by itself
         penalties: list[Tensor] = []
         for index, block in enumerate(self.layers):
             name = str(index)
             value_embedding = self.value_embeddings[name](tokens) if name in self.value_embeddings else None
-            x, penalty = block(x, embedded, positions, value_embedding)
+            place = positions if self._layer_windows[index] is None else of_window
+            x, penalty = block(x, embedded, place, value_embedding)
             if penalty is not None:
                 penalties.append(penalty)
             if index == len(self.layers) // 2:
                 middle = x
         if self.backout is not None:
             x = self.backout(x, middle)
-        return self.final_norm(x), torch.stack(penalties).sum() if penalties else None
+        x = self.final_norm(x)
+        if self._logit_multiplier != 1.0:
+            x = x * self._logit_multiplier
+        return x, torch.stack(penalties).sum() if penalties else None
 
     def output_head(self) -> OutputHead:
         """Return the head's weight, or the token embedding's where they are tied, and the soft cap."""
@@ -275,7 +325,7 @@ class Llama(LanguageModel):
             block.initialize_weights(generator, std=self._init_std, output_std=self._output_std)
         for table in self.value_embeddings.values():
             fill_normal(cast(nn.Embedding, table).weight, std=self._value_embedding_std, generator=generator)
-        for part in (self.backout, self.rope, self.final_norm):
+        for part in (self.backout, self.rope, self.window_rope, self.final_norm):
             if part is not None:
                 part.initialize_weights()
         if self.head is not None:

@@ -1,10 +1,11 @@
 """Parts of a Llama by its settings; contradictions and settings without an effect are refused."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final, Literal
 
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.models.dimensions import check_gate, check_layers
 from lmtrain.models.embeddings import GatedSmear, Smear
 from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU
@@ -13,6 +14,11 @@ from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
 from lmtrain.models.residual_stream import SkipStart
 
 WINDOW, WHOLE = "S", "L"
+ROTATED, UNROTATED = "R", "N"
+BiasPlace = Literal["qkv", "output", "feed_forward"]
+NormPlace = Literal["before", "after", "both"]
+BIAS_PLACES: Final[tuple[BiasPlace, ...]] = ("qkv", "output", "feed_forward")
+NORM_PLACES: Final[tuple[NormPlace, ...]] = ("before", "after", "both")
 
 
 def layer_windows(num_layers: int, *, window_tokens: int | None, pattern: str | None) -> tuple[int | None, ...]:
@@ -30,24 +36,55 @@ def layer_windows(num_layers: int, *, window_tokens: int | None, pattern: str | 
 
 def check_pattern(pattern: str) -> None:
     """Raise ConfigurationError unless a pattern is one or more letters S and L."""
-    if not pattern or set(pattern) - {WINDOW, WHOLE}:
-        nearest = "".join(letter for letter in pattern.upper() if letter in (WINDOW, WHOLE)) or "SSSL"
+    _check_letters("window_pattern", pattern, {WINDOW: "window", WHOLE: "whole context"}, usual="SSSL")
+
+
+def rotated_layers(num_layers: int, pattern: str | None) -> tuple[bool, ...]:
+    """Return whether each layer rotates queries and keys; `pattern` spells layers, over and over, None rotates all."""
+    if pattern is None:
+        return (True,) * num_layers
+    _check_letters("rotary_pattern", pattern, {ROTATED: "rotates", UNROTATED: "does not"}, usual="RRRN")
+    return tuple(pattern[i % len(pattern)] == ROTATED for i in range(num_layers))
+
+
+def _check_letters(name: str, pattern: str, letters: Mapping[str, str], *, usual: str) -> None:
+    if not pattern or set(pattern) - set(letters):
+        nearest = "".join(letter for letter in pattern.upper() if letter in letters) or usual
+        (first, of_first), (second, of_second) = letters.items()
         raise ConfigurationError(
-            f"model.window_pattern must be letters {WINDOW} (window) and {WHOLE} (whole context), got {pattern!r}. "
+            f"model.{name} must be letters {first} ({of_first}) and {second} ({of_second}), got {pattern!r}. "
             f"Did you mean {nearest}?"
         )
+
+
+def check_places(*, biases: Sequence[str], norm_place: str) -> None:
+    """Raise ConfigurationError for a bias or a norm in an unknown place."""
+    for name, places, known in (("biases", biases, BIAS_PLACES), ("norm_place", (norm_place,), NORM_PLACES)):
+        for place in places:
+            if place not in known:
+                raise ConfigurationError(
+                    f"model.{name} must be {' or '.join(known)}, got {place}.{suggest(str(place), known)}"
+                )
 
 
 FeedForward = SwiGLU | SquaredReLU | MixtureOfExperts
 
 
 def layer_feed_forwards(
-    num_layers: int, activation: Activation, width: int, feed_forward_width: int, *, experts: Experts | None
+    num_layers: int,
+    activation: Activation,
+    width: int,
+    feed_forward_width: int,
+    *,
+    experts: Experts | None,
+    biases: bool = False,
 ) -> list[Callable[[], FeedForward]]:
     """Return what builds each layer's feed-forward, or its mixture of experts, each as wide."""
-    dense = partial(build_dense, activation, width)
+    dense = partial(build_dense, activation, width, biases=biases)
     if experts is None:
         return [partial(dense, feed_forward_width)] * num_layers
+    if biases:
+        raise ConfigurationError("model.biases: experts have none, got feed_forward. Did you mean [qkv,output]?")
     check_layers("experts.dense_layers", experts.dense_layers, num_layers)
     if activation != "swiglu":
         raise ConfigurationError(

@@ -19,24 +19,29 @@ def rms_norm(x: Float[Tensor, "*B D"], *, eps: float) -> Float[Tensor, "*B D"]:
 
 @final
 class RMSNorm(nn.Module):
-    """Scale the last dim to a root mean square of 1, then by a weight, learned or fixed at 1."""
+    """Scale the last dim to a root mean square of 1, then by a weight, learned or fixed at 1.
 
-    def __init__(self, width: int, *, eps: float, learned: bool = True) -> None:
+    A weight `zero_centered` is what a factor has above 1, as in Gemma.
+    """
+
+    def __init__(self, width: int, *, eps: float, learned: bool = True, zero_centered: bool = False) -> None:
         super().__init__()
         check_not_negative(norm_eps=eps)
-        self.weight = nn.Parameter(torch.ones(width)) if learned else None
+        self.start = 0.0 if zero_centered else 1.0
+        self.weight = nn.Parameter(torch.full((width,), self.start)) if learned else None
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Normalise: [..., D] -> [..., D], same dtype."""
         if self.weight is None:
             return rms_norm(x, eps=self.eps)
-        return (F.rms_norm(x.float(), (x.shape[-1],), eps=self.eps) * self.weight.float()).to(x.dtype)
+        factor = self.weight.float() if self.start else 1.0 + self.weight.float()
+        return (F.rms_norm(x.float(), (x.shape[-1],), eps=self.eps) * factor).to(x.dtype)
 
     def initialize_weights(self) -> None:
-        """Start at 1."""
+        """Start with factors of 1."""
         if self.weight is not None:
-            fill_constant(self.weight, 1.0)
+            fill_constant(self.weight, self.start)
 
 
 @final

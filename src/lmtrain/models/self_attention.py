@@ -1,8 +1,9 @@
 """Rotary self-attention with grouped heads: project, rotate, attend, project.
 
-B batch, T tokens, D width, H heads, Hkv key and value heads, K head width.
+B batch, T tokens, D width, H heads, Hkv key and value heads, K head width, R rotated pairs of a head.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal, final
 
@@ -24,7 +25,7 @@ NormOver = Literal["head", "width"]
 
 @final
 class Positions:
-    """Where tokens stand: rotations fp32, [T, 1, R] or by document [B, T, 1, R], R = K / 2, and documents int [B, T].
+    """Where tokens stand: rotations fp32, [T, 1, R] or by document [B, T, 1, R], and documents int [B, T].
 
     `seen` is the attention kernel's `documents`, for all layers. A plain class: FSDP rounds a block's inputs, in
     tuples and dataclasses too, and rotations stay in fp32.
@@ -53,6 +54,7 @@ class QueryKeyNorm:
     scale: float | None = None
     over: NormOver = "head"
     eps: float = 1e-5
+    zero_centered: bool = False
 
     def __post_init__(self) -> None:
         check_above_zero(usual="1.0", qk_norm_scale=self.scale)
@@ -73,7 +75,7 @@ class QueryKeyNorm:
     def build(self, *, head_width: int, num_heads: int) -> RMSNorm | None:
         """Build the norm of the heads; None where no scale is learned."""
         width = head_width if self.over == "head" else head_width * num_heads
-        return RMSNorm(width, eps=self.eps) if self.is_learned else None
+        return RMSNorm(width, eps=self.eps, zero_centered=self.zero_centered) if self.is_learned else None
 
 
 @final
@@ -81,9 +83,11 @@ class QueryKeyNorm:
 class AttentionSettings:
     """Heads, kernel and norms of self-attention, alike in all layers of a model.
 
-    `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
-    of scores. `value_gate_width` is the number of a token's first dimensions read by gates of value
-    embeddings; None has two learned scalars in their place.
+    `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a
+    factor of scores, bent by `soft_cap` c to c tanh(score / c) where it is given. `biases` are of "qkv" and
+    "output". The first `rotary_share` of a head's dimensions rotate, in pairs of neighbours or of halves.
+    `value_gate_width` is the number of a token's first dimensions read by gates of value embeddings; None has two
+    learned scalars in their place.
     """
 
     num_heads: int
@@ -91,6 +95,10 @@ class AttentionSettings:
     num_kv_heads: int | None = None
     head_width: int | None = None
     multiplier: float = 1.0
+    soft_cap: float | None = None
+    biases: Collection[str] = ()
+    rotary_share: float = 1.0
+    rotary_neighbours: bool = False
     qk_norm: QueryKeyNorm = field(default_factory=QueryKeyNorm)
     key_smear: bool = False
     value_gate_width: int | None = None
@@ -98,6 +106,7 @@ class AttentionSettings:
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, num_kv_heads=self.kv_heads)
         check_above_zero(usual="1.0", attention_multiplier=self.multiplier)
+        check_above_zero(usual="50.0, or null for no cap", attention_soft_cap=self.soft_cap)
 
     @property
     def kv_heads(self) -> int:
@@ -112,13 +121,23 @@ class AttentionSettings:
         _check_rotary(head_width)
         return head_width
 
+    def rotated_width_in(self, width: int) -> int:
+        """Return how many dimensions of a head rotate."""
+        rotated = int(self.head_width_in(width) * self.rotary_share)
+        if not 0 < self.rotary_share <= 1 or rotated % 2 or not rotated:
+            raise ConfigurationError(
+                f"model.rotary_share must be above 0, at most 1, and an even number of a head's dimensions, got "
+                f"{self.rotary_share}. Did you mean {2 / self.head_width_in(width) if self.rotary_share <= 0 else 1.0}?"
+            )
+        return rotated
+
 
 @final
 class SelfAttention(nn.Module):
     """Attend over the tokens so far; one fused projection makes queries, keys and values, in that order.
 
     `value_embedding` mixes a vector per token into the values, by two learned scalars or by a gate per head.
-    `window_tokens` is how many tokens a token sees, itself included; None is all.
+    `window_tokens` is how many tokens a token sees, itself included; None is all. Without `rotates` it sees no places.
     """
 
     def __init__(
@@ -127,6 +146,7 @@ class SelfAttention(nn.Module):
         settings: AttentionSettings,
         *,
         window_tokens: int | None = None,
+        rotates: bool = True,
         value_embedding: bool = False,
     ) -> None:
         super().__init__()
@@ -134,12 +154,13 @@ class SelfAttention(nn.Module):
         self.num_heads, self.num_kv_heads = settings.num_heads, settings.kv_heads
         self.head_width = settings.head_width_in(width)
         self.attention, self.window_tokens = settings.kernel, window_tokens
+        self.rotates, self.rotary_neighbours = rotates, settings.rotary_neighbours
         self.attention_multiplier = settings.multiplier
         self.qk_norm = settings.qk_norm
         self.widths = (self.num_heads * self.head_width, self.value_width, self.value_width)
-        self.qkv = nn.Linear(width, sum(self.widths), bias=False)
+        self.qkv = nn.Linear(width, sum(self.widths), bias="qkv" in settings.biases)
         self.fused_rows = {"qkv.weight": self.widths}  # of each matrix in a fused weight
-        self.output = nn.Linear(self.widths[0], width, bias=False)
+        self.output = nn.Linear(self.widths[0], width, bias="output" in settings.biases)
         self.q_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_heads)
         self.k_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_kv_heads)
         self.key_smear = Smear(self.value_width) if settings.key_smear else None
@@ -180,14 +201,19 @@ class SelfAttention(nn.Module):
     ) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B T Hkv K"]]:
         """Smear keys, normalise and rotate; both at once where queries and keys are alike: E = (H + Hkv) * K."""
         if self.key_smear is None and self.q_norm is None:
-            heads = rotate(self._scaled(self._heads(qk)), positions.cos, positions.sin)
+            heads = self._rotated(self._scaled(self._heads(qk)), positions)
             q, k = heads.split((self.num_heads, self.num_kv_heads), dim=2)
             return q, k
         q, k = qk.split(self.widths[:2], dim=-1)
         if self.key_smear is not None:
             k = self.key_smear(k, positions.documents)
         q, k = self._normalised(q, k)
-        return rotate(q, positions.cos, positions.sin), rotate(k, positions.cos, positions.sin)
+        return self._rotated(q, positions), self._rotated(k, positions)
+
+    def _rotated(self, heads: Float[Tensor, "B T H K"], positions: Positions) -> Float[Tensor, "B T H K"]:
+        if not self.rotates:
+            return heads
+        return rotate(heads, positions.cos, positions.sin, neighbours=self.rotary_neighbours)
 
     def _with_embedding(
         self, v: Float[Tensor, "B T V"], value_embedding: Float[Tensor, "B T V"], x: Float[Tensor, "B T D"]

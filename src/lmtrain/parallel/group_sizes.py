@@ -14,7 +14,12 @@ SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width")
 
 
 def require_parts(
-    num_ranks: int, sizes: Mapping[str, int], *, has_experts: bool = False, norms_all_heads: bool = False
+    num_ranks: int,
+    sizes: Mapping[str, int],
+    *,
+    has_experts: bool = False,
+    norms_all_heads: bool = False,
+    norms_before: bool = True,
 ) -> None:
     """Refuse a model without an equal part of each layer, and a row of its vocabulary, for each rank of a group."""
     vocab_size = sizes.get(VOCABULARY)
@@ -25,6 +30,8 @@ def require_parts(
             "model.qk_norm_over=width reads the heads of all ranks of a tensor group; use strategy=fsdp, or "
             "model.qk_norm_over=head."
         )
+    if not norms_before:
+        raise ConfigurationError("model.norm_place=after cannot be cut over a tensor group; use strategy=fsdp.")
     if has_experts:
         raise ConfigurationError(
             "model.experts cannot be cut over a tensor group; use strategy=fsdp, or a model without experts."

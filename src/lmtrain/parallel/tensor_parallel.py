@@ -42,7 +42,13 @@ def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
             sizes["feed_forward_width"] = feed_forward.down.in_features
         over_width = isinstance(block, LlamaBlock) and block.self_attention.qk_norm.over == "width"
         has_experts = "feed_forward_width" not in sizes
-        require_parts(num_ranks, sizes, has_experts=has_experts, norms_all_heads=over_width)
+        require_parts(
+            num_ranks,
+            sizes,
+            has_experts=has_experts,
+            norms_all_heads=over_width,
+            norms_before=block.attention_norm is not None,
+        )
 
 
 def head_sizes(block: GPT2Block | LlamaBlock) -> dict[str, int]:
@@ -131,8 +137,9 @@ def _cut_feed_forward(feed_forward: nn.Module, name: str, layout: TensorLayout) 
     layout.cut_columns(feed_forward.down, f"{name}.down")
 
 
-def _gather_after(layout: TensorLayout, *norms: nn.Module) -> None:
+def _gather_after(layout: TensorLayout, *norms: nn.Module | None) -> None:
     for norm in norms:
+        assert norm is not None
         norm.register_forward_hook(after(layout.regions.gather))
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -41,8 +40,6 @@ def _model(asked: argparse.Namespace) -> int:
     from lmtrain.interop.hf_import import import_folder, open_hugging_face
 
     model = open_hugging_face(folder, with_tokenizer=not asked.without_tokenizer)
-    for key in model.description.unread_keys:
-        print(f"config.json: {key} is not supported and not used", file=sys.stderr)
     source = str(asked.folder if folder != asked.folder else folder.resolve())
     import_folder(model, asked.out, source=source)
     context = context_words(model.description.settings["max_context_tokens"])

@@ -1,16 +1,36 @@
 """Attention in plain operations: the reference for every kernel.
 
-B batch, T tokens, H heads, Hkv key and value heads, K head width.
+B batch, T tokens, S tokens that are seen, H heads, Hkv key and value heads, K head width.
 """
 
 from typing import final
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.models.attention.base import Attention, KernelTarget, Seen, mask_of, repeat_heads, seen_tokens
+
+
+def mix_seen(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B Hkv S K"],
+    v: Float[Tensor, "B Hkv S K"],
+    seen: Bool[Tensor, "*B T S"],
+    *,
+    soft_cap: float | None = None,
+) -> Float[Tensor, "B H T K"]:
+    """Mix the values that each query sees: [B, H, T, K]; a `soft_cap` c bends scores to c tanh(score / c)."""
+    num_heads = q.shape[1]
+    k, v = repeat_heads(k, num_heads), repeat_heads(v, num_heads)  # [B, H, S, K]
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, H, T, S]
+    scores = scores if scores.dtype == torch.float64 else scores.float()
+    if soft_cap is not None:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    return weights.to(v.dtype) @ v
 
 
 @final
@@ -19,15 +39,11 @@ class Eager(Attention):
 
     @override
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
-        num_heads, num_tokens = q.shape[1], q.shape[2]
-        k, v = repeat_heads(k, num_heads), repeat_heads(v, num_heads)  # [B, H, T, K]
-        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, H, T, T]
+        num_tokens = q.shape[2]
         seen = mask_of(documents, num_tokens=num_tokens, window_tokens=window_tokens, device=q.device)
         if seen is None:
             seen = seen_tokens(num_tokens, window_tokens=None, device=q.device)
-        scores = scores if scores.dtype == torch.float64 else scores.float()
-        weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
-        return weights.to(v.dtype) @ v
+        return mix_seen(q, k, v, seen)
 
     @override
     def describe(self, place: KernelTarget) -> str:

@@ -4,6 +4,7 @@ B batch, T tokens, H heads, Hkv key and value heads, K head width, N blocks of B
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
@@ -23,8 +24,14 @@ MIN_HEAD_WIDTH = 16
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
 class Flex(Attention):
-    """Skip the blocks hidden by a window or the borders of documents; trains on CUDA devices only."""
+    """Skip the blocks hidden by a window or the borders of documents; trains on CUDA devices only.
+
+    `soft_cap` c bends scores to c tanh(score / c).
+    """
+
+    soft_cap: float | None = None
 
     @override
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
@@ -32,7 +39,8 @@ class Flex(Attention):
             documents = self.prepare(documents, num_tokens=q.shape[-2], windows=(window_tokens,), device=q.device)
         attend = flex_attention if torch.compiler.is_compiling() or q.device.type == "cpu" else _compiled()
         block_mask: BlockMask = documents.parts[window_tokens]
-        return attend(q, k, v, block_mask=block_mask, enable_gqa=q.shape[1] != k.shape[1])
+        bend = None if self.soft_cap is None else _bending(self.soft_cap)
+        return attend(q, k, v, score_mod=bend, block_mask=block_mask, enable_gqa=q.shape[1] != k.shape[1])
 
     @override
     def prepare(
@@ -59,6 +67,16 @@ class Flex(Attention):
     @override
     def describe(self, place: KernelTarget) -> str:
         return f"flex: torch's block-sparse kernel on {place.device_type}"
+
+
+def _bending(cap: float) -> Callable[..., Tensor]:
+    """Return the change of a score."""
+
+    def bend(score: Tensor, row: Tensor, head: Tensor, token: Tensor, earlier: Tensor) -> Tensor:
+        del row, head, token, earlier
+        return cap * torch.tanh(score / cap)
+
+    return bend
 
 
 def block_mask(

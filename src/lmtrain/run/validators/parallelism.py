@@ -91,7 +91,13 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
             f"{one_of(words_of(LossFacts, lambda other: other.takes_shards))}?"
         )
     has_experts = model.node("experts") is not None
-    group_sizes.require_parts(spread.tensor_ranks, sizes, has_experts=has_experts, norms_all_heads=over_width)
+    group_sizes.require_parts(
+        spread.tensor_ranks,
+        sizes,
+        has_experts=has_experts,
+        norms_all_heads=over_width,
+        norms_before=model.get("norm_place") != "after",
+    )
 
 
 def require_workers(config: RunConfig) -> None:

@@ -1,0 +1,334 @@
+"""The classes of transformers with our block: what each always computes, its keys, and the names of its tensors.
+
+A further class is an entry here; what it always does and what its keys say are settings of `lmtrain.models.llama`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """A key with the value of a setting: `read` makes ours of theirs and the settings read so far, `write` theirs."""
+
+    name: str
+    read: Callable[[Any, Settings], Any] = lambda theirs, _: theirs
+    write: Callable[[Any, Settings], Any] = lambda ours, _: ours
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A class of transformers.
+
+    `defaults` are what it takes where config.json has no such key. `always` and `derived` (from other settings) are
+    settings of ours that no key changes; `keys` are settings beyond those of all classes, `biases` the places that a
+    key of true or false gives biases. `windows`: "all" layers or those from "max_window_layers" on, the "unrotated",
+    or all but each such a layer; None has none. `rope_by_layer` has a base for windows, `partial` a share that rotates.
+    `names` are of tensors, where they differ from Llama's; a fused one stays so. `only` are keys with one supported
+    value, `ignored` keys without effect, `writes` keys that the class checks all the same. One that `lists_layers` has
+    other kinds of layers without a list.
+    """
+
+    architecture: str
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    always: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    derived: Mapping[str, Callable[[Settings], Any]] = field(default_factory=dict[str, Callable[[Settings], Any]])
+    keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
+    biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    activation_key: str = "hidden_act"
+    width_key: str = "intermediate_size"
+    has_head_width: bool = True
+    heads_divide_width: bool = False
+    windows: Literal["all", "max_window_layers", "unrotated"] | int | None = None
+    has_window_switch: bool = False
+    rope_base: float = 10_000.0
+    window_rope_base: float | None = None
+    partial: bool = False
+    has_experts: bool = False
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    only: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    writes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    lists_layers: bool = False
+    ignored: frozenset[str] = field(default_factory=frozenset[str])
+
+
+def head_width(settings: Settings) -> int:
+    """Return K of settings."""
+    return settings["head_width"] or settings["width"] // settings["num_heads"]
+
+
+def _pattern(flags: list[int], _: Settings) -> str | None:
+    return None if all(flags) else "".join("R" if flag else "N" for flag in flags)
+
+
+def _flags(pattern: str | None, settings: Settings) -> list[int]:
+    letters = pattern or "R"
+    return [int(letters[layer % len(letters)] == "R") for layer in range(settings["num_layers"])]
+
+
+ATTENTION_BIAS: Final = {"attention_bias": ("qkv", "output")}
+LLAMA_BIASES: Final = {**ATTENTION_BIAS, "mlp_bias": ("feed_forward",)}
+NORMS_AFTER: Final = {
+    "attention_output_norm": "post_attention_layernorm",
+    "feed_forward_output_norm": "post_feedforward_layernorm",
+}
+NORMS_AROUND: Final = {**NORMS_AFTER, "feed_forward_norm": "pre_feedforward_layernorm"}
+GATE_UP_FUSED: Final = {"feed_forward.gate_up": "mlp.gate_up_proj"}
+GRANITE_KEYS: Final = {
+    "embedding_multiplier": Key(name="embedding_multiplier"),
+    "residual_multiplier": Key(name="residual_multiplier"),
+    "logit_multiplier": Key(name="logits_scaling", read=lambda it, _: 1 / it, write=lambda it, _: 1 / it),
+    "attention_multiplier": Key(  # theirs in place of 1 / sqrt(K)
+        name="attention_multiplier",
+        read=lambda it, settings: it * head_width(settings) ** 0.5,
+        write=lambda it, settings: it / head_width(settings) ** 0.5,
+    ),
+}
+GRANITE_DEFAULTS: Final = {
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    **dict.fromkeys((key.name for key in GRANITE_KEYS.values()), 1.0),
+}
+GEMMA_KEYS: Final = {
+    "attention_multiplier": Key(
+        name="query_pre_attn_scalar",
+        read=lambda it, settings: (head_width(settings) / it) ** 0.5,
+        write=lambda it, settings: round(head_width(settings) / it**2),
+    )
+}
+GEMMA_DERIVED: Final[Mapping[str, Callable[[Settings], Any]]] = {
+    "embedding_multiplier": lambda settings: settings["width"] ** 0.5
+}
+GEMMA_ALWAYS: Final = {"norm_place": "both", "zero_centered_norms": True}
+GEMMA_DEFAULTS: Final = {
+    "rms_norm_eps": 1e-6,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "tie_word_embeddings": True,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+}
+
+FAMILIES: Final[dict[str, Family]] = {
+    "llama": Family(
+        architecture="LlamaForCausalLM",
+        defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-6},
+        biases=LLAMA_BIASES,
+        heads_divide_width=True,
+    ),
+    "mistral": Family(
+        architecture="MistralForCausalLM",
+        defaults={
+            "max_position_embeddings": 131_072,
+            "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 8,
+            "sliding_window": 4096,
+        },
+        windows="all",
+    ),
+    "qwen3": Family(
+        architecture="Qwen3ForCausalLM",
+        defaults={
+            "max_position_embeddings": 32_768,
+            "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 32,
+            "head_dim": 128,
+            "sliding_window": 4096,
+            "max_window_layers": 28,
+        },
+        always={"qk_norm": True},
+        biases=ATTENTION_BIAS,
+        windows="max_window_layers",
+        has_window_switch=True,
+    ),
+    "qwen2": Family(
+        architecture="Qwen2ForCausalLM",
+        defaults={
+            "max_position_embeddings": 32_768,
+            "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 32,
+            "sliding_window": 4096,
+            "max_window_layers": 28,
+        },
+        always={"biases": ["qkv"]},
+        windows="max_window_layers",
+        has_window_switch=True,
+    ),
+    "smollm3": Family(
+        architecture="SmolLM3ForCausalLM",
+        defaults={
+            "max_position_embeddings": 32_768,
+            "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 4,
+            "tie_word_embeddings": True,
+            "no_rope_layer_interval": 4,
+        },
+        keys={"rotary_pattern": Key(name="no_rope_layers", read=_pattern, write=_flags)},
+        biases=LLAMA_BIASES,
+        windows="unrotated",
+        rope_base=2_000_000.0,
+    ),
+    "olmo2": Family(
+        architecture="Olmo2ForCausalLM",
+        defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
+        always={"norm_place": "after", "qk_norm": True, "qk_norm_over": "width"},
+        biases=ATTENTION_BIAS,
+        names=NORMS_AFTER,
+    ),
+    "olmo3": Family(
+        architecture="Olmo3ForCausalLM",
+        defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "sliding_window": 4096},
+        always={"norm_place": "after", "qk_norm": True, "qk_norm_over": "width"},
+        biases=ATTENTION_BIAS,
+        windows=4,
+        rope_base=500_000.0,
+        window_rope_base=500_000.0,
+        names=NORMS_AFTER,
+    ),
+    "granite": Family(
+        architecture="GraniteForCausalLM", defaults=GRANITE_DEFAULTS, keys=GRANITE_KEYS, biases=LLAMA_BIASES
+    ),
+    "granitemoehybrid": Family(
+        architecture="GraniteMoeHybridForCausalLM",
+        defaults={**GRANITE_DEFAULTS, "num_local_experts": 8, "shared_intermediate_size": 1024},
+        keys={
+            **GRANITE_KEYS,
+            "rotary_pattern": Key(
+                name="position_embedding_type",
+                read=lambda it, _: None if it == "rope" else "N",
+                write=lambda it, settings: "rope" if all(_flags(it, settings)) else None,
+            ),
+        },
+        biases=ATTENTION_BIAS,
+        width_key="shared_intermediate_size",
+        names={"feed_forward.gate_up": "shared_mlp.input_linear", "feed_forward.down": "shared_mlp.output_linear"},
+        only={"num_local_experts": 0},
+        writes={"mamba_n_heads": 1},
+        lists_layers=True,
+        ignored=frozenset(
+            {"intermediate_size", "num_experts_per_tok", "router_aux_loss_coef", "normalization_function"}
+        )
+        | {f"mamba_{name}" for name in ("n_heads", "n_groups", "d_state", "d_head", "d_conv", "expand", "chunk_size")}
+        | {
+            "mamba_conv_bias",
+            "mamba_proj_bias",
+            "time_step_limit",
+            "rope_parameters",
+            "init_method",
+            "layers_block_type",
+        },
+    ),
+    "gemma2": Family(
+        architecture="Gemma2ForCausalLM",
+        defaults={
+            **GEMMA_DEFAULTS,
+            "max_position_embeddings": 8192,
+            "final_logit_softcapping": 30.0,
+            "attn_logit_softcapping": 50.0,
+        },
+        always=GEMMA_ALWAYS,
+        derived=GEMMA_DERIVED,
+        keys={
+            **GEMMA_KEYS,
+            "logit_soft_cap": Key(name="final_logit_softcapping"),
+            "attention_soft_cap": Key(name="attn_logit_softcapping"),
+        },
+        biases=ATTENTION_BIAS,
+        activation_key="hidden_activation",
+        heads_divide_width=True,
+        windows=2,
+        names=NORMS_AROUND,
+        ignored=frozenset({"hidden_act"}),
+    ),
+    "gemma3_text": Family(
+        architecture="Gemma3ForCausalLM",
+        defaults={**GEMMA_DEFAULTS, "max_position_embeddings": 131_072},
+        always={**GEMMA_ALWAYS, "qk_norm": True},
+        derived=GEMMA_DERIVED,
+        keys={**GEMMA_KEYS, "logit_soft_cap": Key(name="final_logit_softcapping")},
+        biases=ATTENTION_BIAS,
+        activation_key="hidden_activation",
+        heads_divide_width=True,
+        windows=6,
+        rope_base=1_000_000.0,
+        window_rope_base=10_000.0,
+        names=NORMS_AROUND,
+        only={"attn_logit_softcapping": None},
+    ),
+    "glm4": Family(
+        architecture="Glm4ForCausalLM",
+        defaults={
+            "max_position_embeddings": 131_072,
+            "rms_norm_eps": 1.5625e-07,
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "attention_bias": True,
+            "partial_rotary_factor": 0.5,
+        },
+        always={"norm_place": "both", "rotary_neighbours": True},
+        biases={"attention_bias": ("qkv",)},
+        partial=True,
+        names={
+            **GATE_UP_FUSED,
+            "attention_output_norm": "post_self_attn_layernorm",
+            "feed_forward_output_norm": "post_mlp_layernorm",
+        },
+    ),
+    "phi3": Family(
+        architecture="Phi3ForCausalLM",
+        defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+        windows="all",
+        partial=True,
+        names={**GATE_UP_FUSED, "self_attention.qkv": "self_attn.qkv_proj"},
+    ),
+    "mixtral": Family(
+        architecture="MixtralForCausalLM",
+        defaults={
+            "max_position_embeddings": 131_072,
+            "rms_norm_eps": 1e-5,
+            "num_key_value_heads": 8,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "router_aux_loss_coef": 0.001,
+        },
+        windows="all",
+        rope_base=1_000_000.0,
+        has_experts=True,
+    ),
+    "olmoe": Family(
+        architecture="OlmoeForCausalLM",
+        defaults={
+            "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-5,
+            "num_experts": 64,
+            "num_experts_per_tok": 8,
+            "router_aux_loss_coef": 0.01,
+        },
+        always={"qk_norm": True, "qk_norm_over": "width"},
+        has_head_width=False,
+        biases=ATTENTION_BIAS,
+        has_experts=True,
+    ),
+    "qwen3_moe": Family(
+        architecture="Qwen3MoeForCausalLM",
+        defaults={
+            "max_position_embeddings": 32_768,
+            "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 4,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "router_aux_loss_coef": 0.001,
+        },
+        always={"qk_norm": True},
+        biases=ATTENTION_BIAS,
+        width_key="moe_intermediate_size",
+        windows="all",
+        has_window_switch=True,
+        has_experts=True,
+        ignored=frozenset({"intermediate_size", "max_window_layers"}),
+    ),
+}

@@ -1,0 +1,162 @@
+"""Small random models of the classes of transformers that we import: drawn settings, and weights that matter."""
+
+import random
+
+import torch
+
+from tests.interop.hugging_face import LLAMA
+
+SIZES = {**LLAMA, "num_hidden_layers": 4}
+
+
+def plain_rope(draw):
+    return {"rope_type": "default", "rope_theta": draw.choice([100.0, 10_000.0])}
+
+
+def scaled_rope(draw):
+    """Draw any kind of rotation for heads of 8, with texts on both sides of the original context."""
+    original = draw.choice([16, 32])
+    kinds = [
+        {"rope_type": "linear", "factor": 2.0},
+        {"rope_type": "dynamic", "factor": 2.0},  # of a context of 32: SIZES
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        | {"original_max_position_embeddings": original},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": original}
+        | draw.choice(
+            [
+                {},
+                {"attention_factor": 1.3},
+                {"beta_fast": 8.0, "beta_slow": 2.0, "truncate": False},
+                {"mscale": 0.7, "mscale_all_dim": 0.4},
+            ]
+        ),
+    ]
+    return plain_rope(draw) | draw.choice(kinds)
+
+
+def any_rope(draw):
+    return draw.choice([plain_rope, scaled_rope])(draw)
+
+
+def attention_biases(draw):
+    return {"attention_bias": draw.random() < 0.5}
+
+
+def windows(draw, *, some=True):
+    """Draw a window, and which layers have it."""
+    kinds = ["sliding_attention", "full_attention"]
+    listed = draw.choice([None, [draw.choice(kinds) for _ in range(3)] + ["sliding_attention"]])
+    return {"sliding_window": draw.choice([3, 6])} | ({"layer_types": listed} if some and listed else {})
+
+
+def llama(draw):
+    return {"rope_parameters": any_rope(draw), "mlp_bias": draw.random() < 0.5} | attention_biases(draw)
+
+
+def qwen2(draw):
+    uses = draw.random() < 0.5
+    own = {"use_sliding_window": uses, "max_window_layers": 2}
+    return {"rope_parameters": any_rope(draw), **own, **windows(draw, some=uses)}
+
+
+def smollm3(draw):
+    own = {"no_rope_layer_interval": draw.choice([2, 4]), "use_sliding_window": draw.random() < 0.5}
+    return {"rope_parameters": any_rope(draw), **own, **windows(draw, some=False), **attention_biases(draw)}
+
+
+def olmo2(draw):
+    return {"rope_parameters": any_rope(draw), **attention_biases(draw)}
+
+
+def by_layer(draw):
+    kinds = {"full_attention": scaled_rope(draw), "sliding_attention": {"rope_type": "default"}}
+    kinds["sliding_attention"]["rope_theta"] = draw.choice([50.0, kinds["full_attention"]["rope_theta"]])
+    return draw.choice([{"rope_parameters": kinds}, {}])
+
+
+def olmo3(draw):
+    return {**by_layer(draw), **windows(draw), **attention_biases(draw)}
+
+
+def granite(draw):
+    multipliers = {"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0}
+    return {"attention_multiplier": draw.uniform(0.2, 0.5), **multipliers, **llama(draw)}
+
+
+def granitemoehybrid(draw):
+    dense = {"num_local_experts": 0, "layer_types": ["attention"] * 4, "shared_intermediate_size": 48}
+    kind = {"position_embedding_type": draw.choice(["rope", None]), "mamba_n_heads": 16, "intermediate_size": 8}
+    own = granite(draw)
+    del own["mlp_bias"]
+    return own | dense | kind
+
+
+def gemma2(draw):
+    own = {"query_pre_attn_scalar": draw.choice([5, 16]), "head_dim": draw.choice([8, 16])}
+    caps = {"final_logit_softcapping": draw.choice([2.0, None]), "attn_logit_softcapping": draw.choice([1.5, None])}
+    return {"rope_parameters": any_rope(draw), **own, **caps, **windows(draw), **attention_biases(draw)}
+
+
+def gemma3(draw):
+    own = {"query_pre_attn_scalar": draw.choice([5, 16]), "head_dim": draw.choice([8, 16])}
+    return {**by_layer(draw), **own, **windows(draw), **attention_biases(draw), "final_logit_softcapping": 3.0}
+
+
+def glm4(draw):
+    rope = plain_rope(draw) | {"partial_rotary_factor": draw.choice([0.5, 1.0])}
+    return {"rope_parameters": rope, "head_dim": draw.choice([8, 16]), **attention_biases(draw)}
+
+
+def phi3(draw):
+    share = draw.choice([0.5, 1.0])
+    pairs = int(8 * share) // 2
+    factors = {f"{kind}_factor": [draw.uniform(1, 4) for _ in range(pairs)] for kind in ("short", "long")}
+    rope = plain_rope(draw) | draw.choice([{}, {"rope_type": "longrope", **factors}])
+    original = {"original_max_position_embeddings": draw.choice([16, 32])}
+    return {"rope_parameters": rope | {"partial_rotary_factor": share}, **original} | draw.choice(
+        [{}, windows(draw, some=False)]
+    )
+
+
+def mistral(draw):
+    return {"rope_parameters": any_rope(draw), "head_dim": 16, "sliding_window": draw.choice([5, None])}
+
+
+# what a person calls it: (class of the config, class of the model, settings drawn by a random.Random)
+FAMILIES = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM", llama),
+    "mistral": ("MistralConfig", "MistralForCausalLM", mistral),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", qwen2),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM", smollm3),
+    "olmo2": ("Olmo2Config", "Olmo2ForCausalLM", olmo2),
+    "olmo3": ("Olmo3Config", "Olmo3ForCausalLM", olmo3),
+    "granite": ("GraniteConfig", "GraniteForCausalLM", granite),
+    "granite 4 dense": ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM", granitemoehybrid),
+    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", gemma2),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", gemma3),
+    "glm4": ("Glm4Config", "Glm4ForCausalLM", glm4),
+    "phi3": ("Phi3Config", "Phi3ForCausalLM", phi3),
+}
+
+
+def random_model(name, seed):
+    """Return a model of transformers with drawn settings and weights, norms and biases included."""
+    import transformers
+
+    config_class, model_class, draw_own = FAMILIES[name]
+    draw = random.Random(f"{name} {seed}")
+    tied = {"tie_word_embeddings": draw.random() < 0.5, "num_key_value_heads": draw.choice([1, 2, 4])}
+    settings = SIZES | tied | draw_own(draw)
+    if "dynamic" in str(settings):
+        settings["max_position_embeddings"] = 32  # texts are longer
+    config = getattr(transformers, config_class)(**settings)
+    config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    model = getattr(transformers, model_class)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif parameter.shape[0] == config.vocab_size:
+                parameter.mul_(1 / config.hidden_size**0.5)  # embeddings multiplied by as much stay of this order
+    return model

@@ -1,0 +1,112 @@
+"""Each family against transformers: logits, gradients, packed documents, greedy text, export, optimizer steps."""
+
+import copy
+
+import pytest
+import torch
+
+from lmtrain.inference.cache import cached_sdpa
+from lmtrain.inference.engine import TextEngine
+from lmtrain.inference.generation import Request
+from lmtrain.inference.sampling import Sampling
+from lmtrain.interop.hf_export import export_folder
+from lmtrain.interop.hf_import import read_facts
+from lmtrain.interop.model_settings import build
+from lmtrain.interop.tensor_map import map_tensors
+from tests.interop.families import FAMILIES, random_model
+from tests.interop.hugging_face import imported, weights_of
+from tests.interop.test_hf_export import load, to_export
+
+CLOSE = {"atol": 5e-6, "rtol": 5e-6}  # fp32, another order of sums
+SEEDS = range(3)
+
+
+def ids(num=50, seed=3):
+    return torch.randint(257, (2, num), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module", params=[(name, seed) for name in FAMILIES for seed in SEEDS], ids=str)
+def pair(request, tmp_path_factory):
+    """Return a model of transformers, ours imported from its folder, and the two folders."""
+    name, seed = request.param
+    theirs, folder = random_model(name, seed), tmp_path_factory.mktemp("family")
+    theirs.save_pretrained(folder / "hf")
+    from lmtrain.interop.tokenizer_files import write_tokenizer
+    from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+
+    write_tokenizer(ByteLevelTokenizer(vocab_size=257), folder / "hf", max_context_tokens=64)
+    return theirs, imported(folder / "hf", folder / "in"), folder
+
+
+def compare_parameters(theirs, ours, model_type, get):
+    """Compare what `get` takes of each parameter."""
+    of_theirs, of_ours = dict(theirs.named_parameters()), dict(ours.named_parameters())
+    for tensor in map_tensors(ours, model_type):
+        for part in tensor.parts:
+            actual, expected = part.of(get(of_ours[tensor.name])), get(of_theirs[part.name])
+            scale = max(1.0, float(expected.abs().max()))
+            torch.testing.assert_close(
+                actual / scale, expected / scale, **CLOSE, msg=lambda text, n=part.name: f"{n}: {text}"
+            )
+
+
+def test_logits_and_every_gradient(pair):
+    theirs, ours, _ = pair
+    for num in (12, 50):
+        logits, expected = ours(ids(num)), theirs(ids(num)).logits
+        assert expected.abs().max() > 0.2
+        torch.testing.assert_close(logits, expected, **CLOSE)
+        for model, made in ((ours, logits), (theirs, expected)):
+            model.zero_grad()
+            made.square().mean().backward()
+        compare_parameters(theirs, ours, theirs.config.model_type, lambda parameter: parameter.grad)
+
+
+def test_five_steps_of_adamw(pair):
+    theirs, ours, _ = (copy.deepcopy(each) if isinstance(each, torch.nn.Module) else each for each in pair)
+    for model in (theirs, ours):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-3)
+        for step in range(5):
+            tokens = ids(24, seed=step)
+            made = model(tokens)
+            logits = made if isinstance(made, torch.Tensor) else made.logits
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
+            optimizer.step()
+    compare_parameters(theirs, ours, theirs.config.model_type, lambda parameter: parameter.data)
+
+
+def test_a_changed_document_moves_others_by_nothing(pair):
+    _, ours, _ = pair
+    documents = torch.tensor([[0] * 10 + [1] * 25 + [2] * 15] * 2)
+    tokens, changed = ids(), ids()
+    changed[:, 10:35] = (changed[:, 10:35] + 7) % 257
+    before, after = ours(tokens, documents=documents), ours(changed, documents=documents)
+    for kept in (slice(0, 10), slice(35, 50)):
+        assert torch.equal(before[:, kept], after[:, kept])
+    assert not torch.equal(before[:, 10:35], after[:, 10:35])
+
+
+def test_greedy_text_with_a_cache(pair):
+    theirs, ours, folder = pair
+    cached = build(read_facts(folder / "in")["settings"], attention=cached_sdpa)
+    cached.to_empty(device="cpu")
+    cached.initialize_weights(torch.Generator().manual_seed(1))
+    cached.load_state_dict(ours.state_dict())
+    prompt = ids(9)[:1]
+    expected = theirs.generate(prompt, max_new_tokens=40, do_sample=False, eos_token_id=None)[0, 9:]
+    request = Request(prompt=prompt[0].tolist(), num_new_tokens=40, sampling=Sampling(temperature=0.0))
+    (written,) = TextEngine(cached, [b"a"] * cached.vocab_size).write([request])
+    assert written.new_tokens == expected.tolist()
+
+
+def test_an_export_loads_in_transformers(pair):
+    theirs, ours, folder = pair
+    settings = read_facts(folder / "in")["settings"]
+    export_folder(to_export(ours, settings, companions=folder / "in" / "original"), folder / "out")
+    before, after = weights_of(folder / "hf"), weights_of(folder / "out")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    again = load(folder / "out")
+    assert type(again) is type(theirs)
+    torch.testing.assert_close(again(ids()).logits, theirs(ids()).logits, **CLOSE)
