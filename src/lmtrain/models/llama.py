@@ -26,12 +26,13 @@ from lmtrain.models.embeddings import InputEmbedding, Smear
 from lmtrain.models.feed_forward import Activation, SwiGLU
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama_settings import (
+    NORM_PLACES,
     BiasPlace,
     FeedForward,
     NormPlace,
     build_smear,
-    check_places,
     check_values,
+    check_word,
     layer_feed_forwards,
     layer_windows,
     require,
@@ -40,7 +41,7 @@ from lmtrain.models.llama_settings import (
 )
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
 from lmtrain.models.residual_stream import Backout, Mix, RMSNorm, SkipStart
-from lmtrain.models.rope import RotaryEmbedding, Scaling
+from lmtrain.models.rope import RotaryEmbedding, RotaryScaling
 from lmtrain.models.self_attention import AttentionSettings, NormOver, Positions, QueryKeyNorm, SelfAttention
 from lmtrain.models.weight_init import fill_linear, fill_normal
 
@@ -65,6 +66,8 @@ class LlamaBlock(nn.Module):
         embedding_skip: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
+        check_above_zero(usual="1.0", residual_multiplier=residual_multiplier)
+        check_word("norm_place", norm_place, NORM_PLACES)
         before, after = norm_place != "after", norm_place != "before"
         self.residual_multiplier = residual_multiplier
         self.embedding_skip = Mix(*embedding_skip) if embedding_skip else None
@@ -153,7 +156,7 @@ class Llama(LanguageModel):
         attention: Attention = sdpa,
         activation: Activation = "swiglu",
         rope_base: float = 500_000.0,
-        rope_scaling: Scaling | None = None,
+        rope_scaling: RotaryScaling | None = None,
         rotary_share: float = 1.0,
         rotary_neighbours: bool = False,
         rotary_pattern: str | None = None,
@@ -198,59 +201,61 @@ class Llama(LanguageModel):
         check_values(value_embedding_layers, num_layers, gate=value_gate_width, init_std=value_embedding_init_std)
         check_not_negative(num_bigram_buckets=num_bigram_buckets, init_std=init_std, head_init_std=head_init_std)
         check_not_negative(embedding_init_std=embedding_init_std, value_embedding_init_std=value_embedding_init_std)
-        check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
-        check_above_zero(usual="1.0", embedding_multiplier=embedding_multiplier, logit_multiplier=logit_multiplier)
-        check_above_zero(usual="1.0", residual_multiplier=residual_multiplier)
-        check_places(biases=biases, norm_place=norm_place)
-        require(window_tokens is not None, "window_tokens", window_rope_base=window_rope_base)
         require(not tie_embeddings, "tie_embeddings=false", head_init_std=head_init_std)
         qk = QueryKeyNorm(
             scale=qk_norm_scale, over=qk_norm_over, is_on=qk_norm, eps=norm_eps, zero_centered=zero_centered_norms
         )
         attention = attention if attention_soft_cap is None else SoftCapped(attention, attention_soft_cap)
         settings = AttentionSettings(
-            num_heads=num_heads,
-            kernel=attention,
-            num_kv_heads=num_kv_heads,
-            head_width=head_width,
-            multiplier=attention_multiplier,
-            biases=tuple(biases),
-            rotary_share=rotary_share,
-            rotary_neighbours=rotary_neighbours,
-            qk_norm=qk,
-            key_smear=key_smear,
-            value_gate_width=value_gate_width,
-        )
+            num_heads=num_heads, num_kv_heads=num_kv_heads, head_width=head_width, kernel=attention, qk_norm=qk,
+            multiplier=attention_multiplier, biases=tuple(biases), key_smear=key_smear,
+            rotary_share=rotary_share, rotary_neighbours=rotary_neighbours, value_gate_width=value_gate_width,
+        )  # fmt: skip
         self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, attention
-        self._soft_cap, self._logit_multiplier = logit_soft_cap, logit_multiplier
-        self._embedding_multiplier = embedding_multiplier
+        self._keep_scales(logit_soft_cap, logit=logit_multiplier, embedding=embedding_multiplier)
         self._init_std, self._value_embedding_std = init_std, value_embedding_init_std
         self._output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(2 * num_layers)
         self._embedding_std = init_std if embedding_init_std is None else embedding_init_std
         self._head_std = init_std if head_init_std is None else head_init_std
         norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights, zero_centered=zero_centered_norms)
-        feed_forwards = layer_feed_forwards(
-            num_layers, activation, width, feed_forward_width, experts=experts, biases="feed_forward" in biases
-        )
-        rotated = rotated_layers(num_layers, rotary_pattern)
-        windows = layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern)
-        starts = skip_starts(num_layers, is_on=embedding_skip, start=embedding_skip_start)
-        smear = build_smear(width, is_on=embedding_smear, gate_width=smear_gate_width)
         self.embedding = InputEmbedding(
             vocab_size, width, num_bigram_buckets=num_bigram_buckets, norm=norm() if embedding_norm else None,
-            smear=smear,
+            smear=build_smear(width, is_on=embedding_smear, gate_width=smear_gate_width),
         )  # fmt: skip
-        make = partial(LlamaBlock, norm=norm, norm_place=norm_place, residual_multiplier=residual_multiplier)
+        self._build_layers(
+            partial(LlamaBlock, norm=norm, norm_place=norm_place, residual_multiplier=residual_multiplier),
+            partial(SelfAttention, width, settings),
+            layer_feed_forwards(num_layers, activation, width, feed_forward_width, experts=experts, biases=biases),
+            windows=layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern),
+            rotated=rotated_layers(num_layers, rotary_pattern), with_values=value_embedding_layers,
+            starts=skip_starts(num_layers, is_on=embedding_skip, start=embedding_skip_start),
+        )  # fmt: skip
+        self.backout = Backout(BACKOUT_START) if backout else None
+        self.final_norm = norm()
+        self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
+        self._build_rope(settings.rotated_width_in(width), rope_base, rope_scaling, window_base=window_rope_base)
+
+    def _keep_scales(self, logit_soft_cap: float | None, *, logit: float, embedding: float) -> None:
+        check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
+        check_above_zero(usual="1.0", embedding_multiplier=embedding, logit_multiplier=logit)
+        self._soft_cap, self._logit_multiplier, self._embedding_multiplier = logit_soft_cap, logit, embedding
+
+    def _build_layers(
+        self,
+        make: Callable[..., LlamaBlock],
+        attention: Callable[..., SelfAttention],
+        feed_forwards: Sequence[Callable[[], FeedForward]],
+        *,
+        windows: Sequence[int | None],
+        rotated: Sequence[bool],
+        starts: Sequence[tuple[float, float] | None],
+        with_values: Sequence[int],
+    ) -> None:
+        """Build the blocks, and the tables of value embeddings."""
         self.windows, self._layer_windows = tuple(dict.fromkeys(windows)), windows
         self.layers = nn.ModuleList(
             make(
-                SelfAttention(
-                    width,
-                    settings,
-                    window_tokens=window,
-                    rotates=rotates,
-                    value_embedding=layer in value_embedding_layers,
-                ),
+                attention(window_tokens=window, rotates=rotates, value_embedding=layer in with_values),
                 feed_forward=feed_forward,
                 embedding_skip=start,
             )
@@ -259,17 +264,19 @@ class Llama(LanguageModel):
             )
         )
         value_width = self._layers[0].self_attention.value_width
-        self.value_embeddings = nn.ModuleDict(
-            {str(layer): nn.Embedding(vocab_size, value_width) for layer in value_embedding_layers}
-        )
-        self.backout = Backout(BACKOUT_START) if backout else None
-        self.final_norm = norm()
-        self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
-        rope = partial(RotaryEmbedding, max_context_tokens, settings.rotated_width_in(width))
-        self.rope = rope(base=rope_base, scaling=rope_scaling)
-        if rope_scaling is not None:
-            self.shares_beginnings, self.reread_beyond = not rope_scaling.follows_length, rope_scaling.reread_beyond
-        self.window_rope = None if window_rope_base is None else rope(base=window_rope_base)
+        tables = {str(layer): nn.Embedding(self.vocab_size, value_width) for layer in with_values}
+        self.value_embeddings = nn.ModuleDict(tables)
+
+    def _build_rope(
+        self, rotated_width: int, base: float, scaling: RotaryScaling | None, *, window_base: float | None
+    ) -> None:
+        """Build the rotations of all layers, and others of those with a window where these have their own base."""
+        require(any(self.windows), "window_tokens", window_rope_base=window_base)
+        build = partial(RotaryEmbedding, self.max_context_tokens, rotated_width)
+        self.rope = build(base=base, scaling=scaling)
+        self.window_rope = None if window_base is None else build(base=window_base)
+        if scaling is not None:
+            self.shares_beginnings, self.reread_beyond = not scaling.follows_length, scaling.reread_beyond
 
     @property
     def blocks(self) -> nn.ModuleList:

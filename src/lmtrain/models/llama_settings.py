@@ -57,14 +57,10 @@ def _check_letters(name: str, pattern: str, letters: Mapping[str, str], *, usual
         )
 
 
-def check_places(*, biases: Sequence[str], norm_place: str) -> None:
-    """Raise ConfigurationError for a bias or a norm in an unknown place."""
-    for name, places, known in (("biases", biases, BIAS_PLACES), ("norm_place", (norm_place,), NORM_PLACES)):
-        for place in places:
-            if place not in known:
-                raise ConfigurationError(
-                    f"model.{name} must be {' or '.join(known)}, got {place}.{suggest(str(place), known)}"
-                )
+def check_word(name: str, word: str, known: Sequence[str]) -> None:
+    """Raise ConfigurationError for model.<name> with an unknown word."""
+    if word not in known:
+        raise ConfigurationError(f"model.{name} must be {' or '.join(known)}, got {word}.{suggest(str(word), known)}")
 
 
 FeedForward = SwiGLU | SquaredReLU | MixtureOfExperts
@@ -77,13 +73,16 @@ def layer_feed_forwards(
     feed_forward_width: int,
     *,
     experts: Experts | None,
-    biases: bool = False,
+    biases: Sequence[str] = (),
 ) -> list[Callable[[], FeedForward]]:
     """Return what builds each layer's feed-forward, or its mixture of experts, each as wide."""
-    dense = partial(build_dense, activation, width, biases=biases)
+    for place in biases:
+        check_word("biases", place, BIAS_PLACES)
+    has_biases = "feed_forward" in biases
+    dense = partial(build_dense, activation, width, biases=has_biases)
     if experts is None:
         return [partial(dense, feed_forward_width)] * num_layers
-    if biases:
+    if has_biases:
         raise ConfigurationError("model.biases: experts have none, got feed_forward. Did you mean [qkv,output]?")
     check_layers("experts.dense_layers", experts.dense_layers, num_layers)
     if activation != "swiglu":

@@ -20,7 +20,7 @@ from lmtrain.models.dimensions import check_above_zero
 from lmtrain.models.documents import Documents, EarlierTokens, token_positions
 
 
-class Scaling(ABC):
+class RotaryScaling(ABC):
     """A change of the rotations for contexts beyond the one first trained on."""
 
     follows_length = False  # whether rotations differ by the number of tokens of a text
@@ -38,7 +38,7 @@ class Scaling(ABC):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RopeScaling(Scaling):
+class RopeScaling(RotaryScaling):
     """Slow rotations down for contexts beyond the one first trained on; the defaults are those of Llama 3.2.
 
     Wavelengths above original_context_tokens / low_frequency_factor are stretched by `factor`, those below
@@ -73,7 +73,7 @@ class RopeScaling(Scaling):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LinearRopeScaling(Scaling):
+class LinearRopeScaling(RotaryScaling):
     """Slow every rotation down by `factor`: position interpolation, arXiv 2306.15595."""
 
     factor: float
@@ -90,7 +90,7 @@ class LinearRopeScaling(Scaling):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DynamicRopeScaling(Scaling):
+class DynamicRopeScaling(RotaryScaling):
     """Raise the base with the length of a text beyond `original_context_tokens` (NTK-aware interpolation)."""
 
     factor: float
@@ -111,7 +111,7 @@ class DynamicRopeScaling(Scaling):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class YarnRopeScaling(Scaling):
+class YarnRopeScaling(RotaryScaling):
     """Slow down by `factor` the pairs of few turns within the original context: YaRN, arXiv 2309.00071 section 3.
 
     Pairs of more than `fast_turns` keep their speed, those of fewer than `slow_turns` have the whole factor, pairs
@@ -163,7 +163,7 @@ def yarn_scale(factor: float, weight: float = 1.0) -> float:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LongRopeScaling(Scaling):
+class LongRopeScaling(RotaryScaling):
     """Slow each pair down by its own factor (LongRoPE, arXiv 2402.13753): `long_factors` beyond the original context.
 
     Texts within it have `short_factors`. `attention_factor` scales queries and keys in both.
@@ -211,7 +211,7 @@ def rope_frequencies(
     rotated_width: int,
     *,
     base: float,
-    scaling: Scaling | None = None,
+    scaling: RotaryScaling | None = None,
     num_tokens: int = 0,
     device: torch.device | None = None,
 ) -> Float[Tensor, " R"]:
@@ -230,7 +230,7 @@ class RotaryEmbedding(nn.Module):
     sin: Tensor
 
     def __init__(
-        self, max_context_tokens: int, rotated_width: int, *, base: float, scaling: Scaling | None = None
+        self, max_context_tokens: int, rotated_width: int, *, base: float, scaling: RotaryScaling | None = None
     ) -> None:
         super().__init__()
         check_above_zero(usual="10000.0", rope_base=base)
