@@ -21,7 +21,6 @@ OWN: Final = frozenset(
     {"nodes", "ntasks", "ntasks-per-node", "gpus", "gpus-per-node", "gpus-per-task", "gres", "time", "signal"}
     | {"cpus-per-task", "job-name", "output", "error", "requeue", "no-requeue", "open-mode", "array"}
 )
-CLOCK: Final = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+)(?::(?P<minutes>\d+))?(?::(?P<seconds>\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +93,6 @@ def require_sbatch() -> None:
 def read_directives(words: Sequence[str]) -> dict[str, str]:
     """Read the values of --sbatch, each NAME=VALUE, or NAME alone for an option without a value."""
     return {name: value for name, _, value in (word.partition("=") for word in words)}
-
-
-def seconds_of_clock(text: str) -> int | None:
-    """Return the seconds of HH:MM:SS, D-HH or D-HH:MM:SS, as sbatch writes a limit; None for another text."""
-    found = CLOCK.fullmatch(text)
-    if found is None or not (found["days"] or found["seconds"]):  # MM:SS may be read as HH:MM
-        return None
-    days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _require_directive(name: str, value: str) -> None:

@@ -186,7 +186,7 @@ def test_a_run_is_stopped_at_the_limit_and_goes_on_under_a_higher_one(
 def test_no_trial_is_drawn_that_a_limit_has_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = WritingRunner(flat(lambda values: float(values["x"])))
     monkeypatch.setattr("lmtrain.run.sweeps.outcome.seconds_of", lambda folder: 60.0)
-    searching(tmp_path, runner, planned_seconds=60.0, max_hours=0.02).run()  # 72 s: room for one planned minute
+    searching(tmp_path, runner, max_hours=0.02).run()  # 72 s
     assert len(runner.started) == 1
     assert recorded(tmp_path).reason == "sweep.max_hours=0.02 has no room for another trial"
 

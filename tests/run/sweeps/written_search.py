@@ -94,7 +94,6 @@ def searching(
     *,
     space: Space = GRID,
     num_trials: int = 4,
-    planned_seconds: float | None = None,
     **settings: Any,
 ) -> Sweep:
     folder = root / "s"
@@ -117,7 +116,7 @@ def searching(
         study=open_study(folder, space, asked),
         make_job=make_job,
         pool=Pool(runner, asked.parallel, folder),
-        limits=SearchLimits(settings=asked, planned_seconds=planned_seconds, usd_per_hour=1.0),
+        limits=SearchLimits(settings=asked, usd_per_hour=1.0),
         lines=SearchLines("runs/s", "python train.py", []),
     )
 

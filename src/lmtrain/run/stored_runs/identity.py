@@ -23,7 +23,6 @@ from lmtrain.training.checkpointing.checkpoints import OPTIMIZER, CheckpointFact
 
 Identity = dict[str, str | int | float | None]
 TOKENIZER: Final = "tokenizer"  # the group, a checkpoint's fact, and a run's folder of it
-PARTS: Final = ("model", "adapter", "objective", "spikes", "weight_average")
 TENSOR_SETTINGS: Final = ("model.", "adapter.")
 COUNTED_IN: Final = ("batch.context_tokens", "batch.tokens_per_step")
 
@@ -64,12 +63,6 @@ def fingerprint_of(init_from: str | None) -> str | None:
     source = find_source(Path(init_from), key=KEY)
     folder = source if isinstance(source, Path) else source.checkpoint.path
     return file_sha256(folder / MANIFEST)
-
-
-def with_settings(there: dict[str, Any], here: Identity) -> dict[str, Any]:
-    """Return a checkpoint's identity with these settings, and its own data."""
-    of_data = {name: each for name, each in there.items() if name not in here and name.partition(".")[0] not in PARTS}
-    return {**of_data, **here}
 
 
 def allowed_changes(

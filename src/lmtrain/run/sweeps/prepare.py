@@ -17,7 +17,6 @@ from lmtrain.run.compose.arguments import Arguments
 from lmtrain.run.compose.search_words import SearchWords
 from lmtrain.run.execution.start import prepare_data
 from lmtrain.run.gate import naming_trial
-from lmtrain.run.planning.plan import planned_with
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import OURS
 from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, flatten, short_hash
@@ -73,9 +72,6 @@ class PreparedSearch:
         sweep = begin_sweep(self.folder, new)
         study = open_study(self.folder, words.space, settings)
         prepare_data(self.base)
-        plan = planned_with(self.base.config, [])
-        limits = replace(self.limits, planned_seconds=plan.seconds if plan else None)
-        print(limits.line(words.num_trials), flush=True)
         fixed = [word for word in words.fixed if not word.startswith("run.name=")]
         lines = SearchLines(f"{self.base.config.run.root}/{name}", self.program, [*self.base.kept_flags, *fixed])
         first_seed = self.base.config.seed
@@ -88,7 +84,7 @@ class PreparedSearch:
             study=study,
             make_job=self._job,
             pool=Pool(self.runner, settings.parallel, self.folder),
-            limits=limits,
+            limits=self.limits,
             lines=lines,
         )
         return run_to_its_end(search, replace(self.base, sweep=self.sweep_id))

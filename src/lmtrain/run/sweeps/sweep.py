@@ -143,7 +143,7 @@ class Sweep:
     def _draw(self) -> bool:
         """Draw the next trial; return whether there was one. Values drawn again have their first trial's score."""
         taken = [trial.seconds for trial in self.sweep.trials if trial.state == "finished" and trial.runs]
-        each = statistics.fmean(taken) if taken else (self.limits.planned_seconds or 0.0) * self.settings.seeds
+        each = statistics.fmean(taken) if taken else 0.0
         is_enough = len(self.sweep.trials) >= self.num_trials
         if (
             self.study is None
