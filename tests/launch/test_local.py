@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.launch.local import FORWARDED_SIGNALS, launch
+from lmtrain.launch.local import launch
 from lmtrain.tracking.status import Status, read_status, write_status
+from lmtrain.training.stopping import SIGNALS
 from tests.launch.slurm_cluster import poll
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
@@ -82,9 +83,9 @@ def test_ranks_succeed_with_clean_variables_and_shared_cores(run_folder, monkeyp
     outer = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "5", "NODE_RANK": "1", "TORCHELASTIC_RUN_ID": "outer"}
     for name, value in {**outer, "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    before = [signal.getsignal(number) for number in FORWARDED_SIGNALS]
+    before = [signal.getsignal(number) for number in SIGNALS]
     assert run(run_folder, "succeed") == 0
-    assert [signal.getsignal(number) for number in FORWARDED_SIGNALS] == before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     for rank in (0, 1):

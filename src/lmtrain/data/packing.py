@@ -75,11 +75,6 @@ class Packing(ABC):
         return None
 
 
-def contiguous_facts(*, document_mask: bool = False) -> PackingFacts:
-    """Describe its held-out windows."""
-    return PackingFacts(holds_out_whole_documents=document_mask)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Contiguous(Packing):
     """Windows w x T to w x T + T of all documents back to back."""
@@ -128,11 +123,9 @@ class _IndexedPacking(Packing):
         return report, folder
 
 
-def best_fit_facts(*, document_mask: bool = False, of_conversations: bool = False) -> PackingFacts:
-    """Name its index, and describe its held-out windows and whether it takes text."""
-    return PackingFacts(
-        holds_out_whole_documents=document_mask, index="best_fit", needs_conversations=of_conversations
-    )
+def best_fit_facts(*, of_conversations: bool = False) -> PackingFacts:
+    """Name its index, and say whether it takes text."""
+    return PackingFacts(index="best_fit", needs_conversations=of_conversations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +172,8 @@ class BestFit(_IndexedPacking):
 
 
 def one_document_facts() -> PackingFacts:
-    """Describe its rows and its held-out windows."""
-    return PackingFacts(holds_out_whole_documents=True, row_is_document=True)
+    """Describe its rows."""
+    return PackingFacts(row_is_document=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -25,9 +24,9 @@ from lmtrain.launch.rank_ends import REFUSALS, RankEnd, describe, plain_exit_cod
 from lmtrain.tracking.hangs import beat_path, read_beat
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import CLEAN_STOPS, Status, read_status, status_name, write_status
+from lmtrain.training.stopping import handling
 
 DEFAULT_ENTRY_POINT: Final = "lmtrain.run.execution.start:run_saved"
-FORWARDED_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 MONITOR_SECONDS: Final = 0.1
 FAILURE_GRACE_SECONDS: Final = 0.5  # of the other ranks, once one has failed
 TAIL_LINES: Final = 20
@@ -52,7 +51,7 @@ def launch(
     ranks = Ranks(num_processes, run_folder=run_folder, log_folder=log_folder, grace_seconds=grace_seconds)
     command = python_command("-m", "lmtrain.launch.worker", "--parent", str(os.getpid()))
     command += ["--entry-point", entry_point, "--config", str(config_path.absolute())]
-    with ranks.hearing_signals(), tempfile.TemporaryDirectory(prefix="lmtrain-") as meeting:
+    with handling(ranks.hear), tempfile.TemporaryDirectory(prefix="lmtrain-") as meeting:
         store = str(Path(meeting) / "store")  # readable by this user alone
         try:
             ranks.start(command, {**(more_environment or {}), STORE_VARIABLE: store})
@@ -76,19 +75,6 @@ class Ranks:
         self._ends: dict[int, RankEnd] = {}
         self.stop_number: int | None = None
         self._stopped_at = 0.0
-
-    @contextlib.contextmanager
-    def hearing_signals(self) -> Generator[None]:
-        """Pass signals on to the ranks inside this context; only the main thread can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._hear) for number in FORWARDED_SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def start(self, command: list[str], variables: Mapping[str, str]) -> None:
         """Start the ranks; rank 0 keeps the terminal, the others' output goes to their logs."""
@@ -138,7 +124,8 @@ class Ranks:
         for process in self._processes:
             process.wait()
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
+    def hear(self, number: int, _frame: FrameType | None) -> None:
+        """Pass a signal on to the ranks."""
         if self.stop_number is None:
             self.stop_number, self._stopped_at = number, time.monotonic()
             name, seconds = signal.Signals(number).name, f"{self._grace_seconds:.0f} s"

@@ -3,13 +3,14 @@
 import signal
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
 
+Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 EXIT_CODES: Final[dict[int, int]] = {
     signal.SIGTERM: EXIT_TERMINATED,
@@ -38,17 +39,27 @@ class StoppedAtOnce(StoppedEarly):
 
 
 @contextmanager
-def stopping_at_once() -> Generator[None]:
-    """Let signals raise StoppedEarly as long as this lasts; outside the main thread Python takes no handlers."""
+def handling(handler: Handler, numbers: Sequence[signal.Signals] = SIGNALS) -> Generator[None]:
+    """Let a handler take the signals inside this context; outside the main thread Python takes no handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: signal.signal(number, _raise) for number in SIGNALS}
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+        for number, before in previous.items():
+            signal.signal(number, before or signal.SIG_DFL)
+
+
+def stopping_at_once() -> AbstractContextManager[None]:
+    """Let signals raise StoppedEarly inside this context."""
+    return handling(_raise)
+
+
+def ignoring_interrupts() -> AbstractContextManager[None]:
+    """Let no SIGINT cut short the report of a run's end."""
+    return handling(signal.SIG_IGN, [signal.SIGINT])
 
 
 @contextmanager
@@ -62,19 +73,6 @@ def ended_by_signals() -> Generator[None]:
             raise KeyboardInterrupt from stop
         sys.stderr.write(f"lmtrain: {signal.Signals(stop.number).name}: stopped; nothing was to be kept\n")
         raise SystemExit(128 + stop.number) from stop
-
-
-@contextmanager
-def ignoring_interrupts() -> Generator[None]:
-    """Let no SIGINT cut short the report of a run's end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

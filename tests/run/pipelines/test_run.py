@@ -13,6 +13,7 @@ from lmtrain.run.pipelines.run import Stops, done_stages, run_preflight, run_sta
 from lmtrain.run.pipelines.stages import CommandPipeline, read_pipeline
 from lmtrain.tracking.scores import keep_scores
 from lmtrain.tracking.status import Status, write_status
+from lmtrain.training.stopping import handling
 from tests.launch.slurm_cluster import poll
 
 NAMES = ["base", "base_text", "base_answers", "talker", "talker_answers", "exported"]
@@ -141,7 +142,7 @@ def test_a_stop_too_late_for_a_stage_ends_the_pipeline_before_the_next(run, tmp_
 
 def test_a_stop_is_passed_on_to_the_command_that_runs() -> None:
     stops = Stops()
-    with stops.heard():
+    with handling(stops.hear):
         stops.process = subprocess.Popen(["sleep", "60"])
         os.kill(os.getpid(), signal.SIGUSR1)
         assert stops.process.wait() == -signal.SIGUSR1

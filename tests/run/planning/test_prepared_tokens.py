@@ -5,7 +5,6 @@ import pytest
 from lmtrain.data.packing import BestFit, OneDocument
 from lmtrain.errors import DataError
 from lmtrain.run.planning.prepared_tokens import (
-    held_out_padding,
     prepared_epoch_tokens,
     prepared_train_tokens,
     remember_folder,
@@ -49,18 +48,6 @@ def test_what_a_run_prepared_is_known_to_later_plans_of_the_same_data(tmp_path):
     remember_folder(checked, prepared(tmp_path / "synthetic-x", 20_480))
     assert prepared_train_tokens(config_of(*words, "optimizer=adamw", "batch.context_tokens=64")) == 20_480
     assert prepared_train_tokens(config_of(*words, "data.folder.seed=1")) is None
-
-
-def test_held_out_documents_are_computed_with_their_padding(tmp_path):
-    made = make_dataset(tmp_path, [40, 20, 30, 90])
-    words = ["data=shards", f"data.folder.path={made.folder}", "batch.context_tokens=64"]
-    windows = OneDocument().held_out(made, "validation", context_tokens=64, max_tokens=None)
-    assert windows.num_windows == 4  # of 40 + 20, of 30, of 64 of the 90, and of the rest
-    for packing in (["packing=document"], ["packing=best_fit", "packing.document_mask=true"]):
-        padding = held_out_padding(config_of(*words, *packing), "validation")
-        assert padding == pytest.approx(4 * 64 / 180)
-    assert held_out_padding(config_of(*words, "packing=best_fit"), "validation") == 1.0
-    assert held_out_padding(config_of(*words, "packing=document"), "test") == 1.0
 
 
 def test_an_epoch_is_every_row_once_with_its_padding(tmp_path):

@@ -186,14 +186,13 @@ class ScheduleFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PackingFacts:
-    """A packing; `holds_out_whole_documents`: held-out windows are documents and padding, not cut at any place.
+    """A packing; `row_is_document`: a training row holds one document, however short.
 
-    `row_is_document`: a training row holds one document, however short. `index` names its file of fitted rows.
+    `index` names its file of fitted rows.
     `needs_conversations`: only the assistant's words carry loss, and text has none of them.
     """
 
     group: ClassVar[str] = "packing"
-    holds_out_whole_documents: bool = False
     row_is_document: bool = False
     index: str | None = None
     needs_conversations: bool = False

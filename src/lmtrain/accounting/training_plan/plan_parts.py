@@ -155,19 +155,18 @@ class EvaluationPlan:
 
 
 def evaluation_plan(
-    passes: HeldOutPasses | None, *, num_steps: int, run_tokens: int, held_out: Sequence[int], padding: float = 1.0
+    passes: HeldOutPasses | None, *, num_steps: int, run_tokens: int, held_out: Sequence[int]
 ) -> EvaluationPlan | None:
     """Return the passes of a run; None without any, or where no text is known.
 
-    `held_out` counts the tokens of each text in a pass, at most as many as in the whole training; `padding` are the
-    tokens computed for each of them.
+    `held_out` counts the tokens of each text in a pass, at most as many as in the whole training.
     """
     if passes is None or not held_out:
         return None
     most = min(run_tokens, passes.max_tokens or run_tokens)
     return EvaluationPlan(
         num_passes=1 + passes.during(num_steps),
-        tokens_per_pass=round(padding * sum(min(most, count) for count in held_out)),
+        tokens_per_pass=sum(min(most, count) for count in held_out),
     )
 
 

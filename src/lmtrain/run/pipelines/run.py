@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,7 +23,7 @@ from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.scores import scores_since
 from lmtrain.tracking.status import settled_status
-from lmtrain.training.stopping import EXIT_CODES, SIGNALS
+from lmtrain.training.stopping import EXIT_CODES, handling
 
 BEGUN: Final = "begun"  # in the state: the cause of each training and export, by the name of its stage
 CHILD: Final = (  # one lmtrain command, which a killed pipeline takes along
@@ -52,17 +51,8 @@ class Stops:
         self.number = 0
         self.process: subprocess.Popen[bytes] | None = None
 
-    @contextmanager
-    def heard(self) -> Generator[None]:
-        """Handle the signals inside this context."""
-        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _hear(self, number: int, _: FrameType | None) -> None:
+    def hear(self, number: int, _: FrameType | None) -> None:
+        """Handle a signal."""
         self.number = number
         is_sent = number == signal.SIGINT and sys.stdin.isatty()  # by the terminal, to every process
         if self.process is not None and not is_sent:
@@ -98,7 +88,7 @@ def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int
     A stop that comes too late for a stage, which is done, ends the pipeline before the next one.
     """
     stops = Stops()
-    with stops.heard():
+    with handling(stops.hear):
         return _run_stages(pipeline, stops, tell=tell)
 
 

@@ -31,7 +31,7 @@ from lmtrain.accounting.training_plan.speed import (
 )
 from lmtrain.accounting.training_plan.step_time import StepTime
 from lmtrain.run.planning.calibration import calibration_of
-from lmtrain.run.planning.prepared_tokens import held_out_padding, masked_documents
+from lmtrain.run.planning.prepared_tokens import masked_documents
 from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import gives_nothing
@@ -126,8 +126,7 @@ def _with_more(
         offload=offload,
         scaling=config.scaling,
     )
-    padding = held_out_padding(config, validated_split(config), facts.folder)
-    return with_evaluation(plan, config, held_out=facts.held_out, padding=padding, decides_end=is_trusted)
+    return with_evaluation(plan, config, held_out=facts.held_out, decides_end=is_trusted)
 
 
 def validated_split(config: RunConfig) -> str:
@@ -136,19 +135,17 @@ def validated_split(config: RunConfig) -> str:
     return passes.split if passes else "validation"
 
 
-def with_evaluation(
-    plan: Plan, config: RunConfig, *, held_out: Sequence[int], padding: float = 1.0, decides_end: bool = True
-) -> Plan:
+def with_evaluation(plan: Plan, config: RunConfig, *, held_out: Sequence[int], decides_end: bool = True) -> Plan:
     """Count the passes over held-out text, of these tokens per source; averaged weights read the first again.
 
-    `padding` are the computed tokens per token of the text. A budget of time keeps the steps and passes that it is
+    A budget of time keeps the steps and passes that it is
     enough for; where the speed does not decide the end, they only size the passes.
     """
     keeps_average = not gives_nothing(config.weight_average.target)
     passes, texts = held_out_passes(config), [*held_out, *held_out[: int(keeps_average)]]
 
     def until(end: Horizon) -> Plan:
-        found = evaluation_plan(passes, num_steps=end.steps, run_tokens=end.tokens, held_out=texts, padding=padding)
+        found = evaluation_plan(passes, num_steps=end.steps, run_tokens=end.tokens, held_out=texts)
         return replace(plan, horizon=end, evaluation=found)
 
     def seconds_to(steps: int) -> float:

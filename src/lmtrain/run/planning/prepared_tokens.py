@@ -71,26 +71,6 @@ def awaited_facts(config: RunConfig) -> str | None:
     return awaited
 
 
-def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) -> float:
-    """Return the computed tokens of a split's windows for each token of the text, 1 where they are not known.
-
-    `folder` None is the known folder of the config's data.
-    """
-    found = folder or _folder_of(config)
-    if found is None or not _packing(config).holds_out_whole_documents:
-        return 1.0
-    if not _tokens_of(str(found), split=split):
-        return 1.0
-    from lmtrain.data.packing_index import document_ends  # numpy: only where it counts windows
-    from lmtrain.data.shards import open_dataset
-    from lmtrain.data.windows import document_windows
-
-    dataset, context = open_dataset(Path(found)), config.batch.context_tokens
-    ends, tokens = document_ends(dataset, split), dataset.split(split)
-    windows = document_windows(tokens, context_tokens=context, document_ends=ends, max_tokens=None)
-    return windows.num_windows * context / tokens.num_tokens
-
-
 def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
     """Return the passes of a run of `run_tokens` over each source of a mixture; empty where unknown."""
     if not config.data.get("sources"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
-from lmtrain.training.stopping import SIGNALS
+from lmtrain.training.stopping import handling
 
 if TYPE_CHECKING:
     from lmtrain.run.sweeps.runners import Runner, RunningTrial
@@ -41,13 +41,11 @@ class Pool:
     def open(self) -> Generator[None]:
         """Handle signals inside this context; runs left by an error are stopped."""
         (self._folder / JOBS).mkdir(parents=True, exist_ok=True)
-        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            self.stop()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with handling(self._hear):
+            try:
+                yield
+            finally:
+                self.stop()
 
     @property
     def has_room(self) -> bool:
