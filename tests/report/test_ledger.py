@@ -57,7 +57,7 @@ def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_pa
     assert ledger.speeds["computing"] == pytest.approx(18_000 / 40)
     text = text_of(ledger)
     assert "20.0K tokens (18.0K with loss), 1 attempt" in text
-    assert "\ntokens/s with loss" in text
+    assert "  tokens/s with loss" in text
     assert "computing at 20.0% MFU of all tokens, not 40.0%" in text, "the plan computes them all"
     assert "with loss" not in text_of(read_ledger(write(tmp_path / "b")))
 

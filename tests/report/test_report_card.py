@@ -29,18 +29,14 @@ STAGES = [
 
 
 def test_the_card_holds_time_scores_by_run_and_samples() -> None:
-    before = {
-        "base": {"answers/sum": {"score": 0.125, "guess": 0.1}},
-        "talker": {"core/mean": {"score": 1, "samples": [SAMPLE]}},
-    }
-    text = card_text(Card(name="mine", stages=STAGES, previous=before))
+    text = card_text(Card(name="mine", stages=STAGES))
     assert (
         "stages: 3; time: 2min00s; dollars of the trainings: $1.25; energy of the trainings, at most: 0.5 kWh" in text
     )
     assert "| base | 1min30s, skipped: unchanged | 2.0M | 80% | $1.25 | 0.5 | `lmtrain train` |" in text
     assert "| again | not yet |  |  |  |  | `lmtrain evaluate` |" in text
     assert "| score | base | talker | commonest answer |" in text
-    assert "| answers/sum | 25.0% ± 10.0% (50% ended); before 12.5% |  | 6.2% |" in text
+    assert "| answers/sum | 25.0% ± 10.0% (50% ended) |  | 6.2% |" in text
     assert "| core/mean |  | 1.0000 |  |" in text
     assert "| asked | base |\n|---|---|\n| a \\| <b>? | <i>two lines |" in text
 

@@ -3,12 +3,11 @@
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.observed.bench import Bench
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.report.show import show
+from lmtrain.report.show import pairs
 
 BOTTLENECKS = {
     "data": "data: the step waits for its batches",
@@ -26,19 +25,14 @@ PARTS = {
 }
 
 
-def print_bench(bench: Bench, *, title: str) -> None:
-    """Print the page, in colour on a terminal."""
-    show(page(bench, title=title))
-
-
 def page(bench: Bench, *, title: str) -> RenderableType:
     """Lay out speed, parts and bottleneck."""
     uneven = "Rounds differ widely: other work used this machine. Repeat when it is idle."
     return Group(
         Rule(Text(title, style="bold"), style="dim cyan"),
-        _table(_speed(bench)),
+        pairs(_speed(bench)),
         Text("\nA step by its parts", style="bold"),
-        _table(_parts(bench)),
+        pairs(_parts(bench)),
         Text("\nBottleneck: " + BOTTLENECKS[bench.bottleneck], style="bold"),
         *([Padding(Text(uneven), (0, 0, 0, 2))] if bench.is_uneven else []),
     )
@@ -68,10 +62,3 @@ def _parts(bench: Bench) -> list[tuple[str, str]]:
     shares = bench.parts.shares()
     rows = {name: f"{1e3 * getattr(bench.parts, name):8.2f} ms  {shares[name]:5.1%}" for name in PARTS}
     return [(words, rows[name]) for name, words in PARTS.items()]
-
-
-def _table(rows: list[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for name, value in rows:
-        table.add_row(f"  {name}", value)
-    return table

@@ -1,17 +1,16 @@
 """A comparison as people read it: tables with the noise next to every difference, and the curves of all choices."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.charts import Line, ink_of
 from lmtrain.report.compared_runs import Choice
 from lmtrain.report.comparison import Comparison, Reach
+from lmtrain.report.show import columns
 from lmtrain.report.spread import difference_words, lead_words
 from lmtrain.tracking.sweep_file import ASSISTANT
 
@@ -23,10 +22,10 @@ OPENING: Final = 0.1  # of the tokens, where every curve falls steeply from the 
 def page(comparison: Comparison) -> RenderableType:
     """Lay out the comparison."""
     parts: list[RenderableType] = [Rule(Text(_title(comparison), style="bold"), style="dim cyan")]
-    parts.append(_table(FINALS_HEAD, finals_rows(comparison)))
+    parts.append(columns(finals_rows(comparison), head=FINALS_HEAD))
     parts += [Text(f"\n{verdict}", style="bold") for verdict in [verdict_words(comparison)] if verdict]
     parts += [Text(f"\n{note}", style="dim") for note in comparison.notes]
-    parts += [Text(f"\n{target_words(comparison)}", style="bold"), _table(REACHES_HEAD, reaches_rows(comparison))]
+    parts += [Text(f"\n{target_words(comparison)}", style="bold"), columns(reaches_rows(comparison), head=REACHES_HEAD)]
     if comparison.left_out:
         parts.append(Text("\nLeft out", style="bold"))
         parts += [Text(f"  {name}: {reason}", style="red") for name, reason in comparison.left_out.items()]
@@ -40,15 +39,6 @@ def _title(comparison: Comparison) -> str:
     if held_out.is_assistant:
         return f"{comparison.metric}, {ASSISTANT} in {held_out.source}"
     return f"{comparison.metric}, {held_out.num_bytes:,} held-out bytes of {held_out.source}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for index, column in enumerate(head):
-        table.add_column(column, justify="right" if index else "left", overflow="fold", no_wrap=index > 0)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
 
 
 def finals_rows(comparison: Comparison) -> list[tuple[str, ...]]:

@@ -18,19 +18,8 @@ from lmtrain.tracking.events import ACCOUNTS, TRACED
 
 FORMULAS: Final = ("palm", "causal")
 COMMUNICATION: Final = "communication"  # waits for slower ranks are on this account
-SAVED: Final = tuple(f"checkpoint/{name}_seconds" for name in ("copy", "wait", "write"))
 SLOW: Final = 1.1  # times the median of the ranks
 MOST_RANKS: Final = 8  # shown
-
-
-@dataclass(frozen=True)
-class SavePauses:
-    """Seconds of all checkpoints: training paused to copy and to wait; `written` may run next to training."""
-
-    num_saves: int
-    copied: float
-    waited: float
-    written: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +142,6 @@ class RunLedger(RunRecord):
             mfu_source=planned["source"],
         )
 
-    @property
-    def saves(self) -> SavePauses | None:
-        """Return the pauses of its checkpoints, None without one."""
-        copied, waited, written = ([one.metrics[name] for one in self.points if name in one.metrics] for name in SAVED)
-        return SavePauses(len(copied), sum(copied), sum(waited), sum(written)) if copied or waited else None
-
     @cached_property
     def by_rank(self) -> SlowRanks | None:
         """Compare its ranks, None for a single one or without a traced step."""
@@ -209,7 +192,6 @@ class RunLedger(RunRecord):
                 "difference_seconds": planned.difference_seconds,
                 "reasons": dict(planned.reasons),
             },
-            "saves": None if self.saves is None else asdict(self.saves),
             "ranks": None if self.by_rank is None else self.by_rank.to_json(),
             "biggest_lever": self.biggest_lever,
         }

@@ -1,7 +1,6 @@
 """The ledger as people read it: a bar per kind of time, then speed, utilization, money, ranks, and plan and fact."""
 
-from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
@@ -14,6 +13,7 @@ from lmtrain.accounting.observed.time_accounts import COMPUTE, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.ledger import FORMULAS, MOST_RANKS, RunLedger, SlowRanks
 from lmtrain.report.runs.attempts import speed_words
+from lmtrain.report.show import columns, pairs
 
 BAR_COLUMNS: Final = 30
 
@@ -21,27 +21,17 @@ BAR_COLUMNS: Final = 30
 def page(ledger: RunLedger) -> RenderableType:
     """Lay out the accounts."""
     parts: list[RenderableType] = [Rule(Text(ledger.folder.name, style="bold"), style="dim cyan"), _took(ledger)]
-    parts += [Text(""), _time_table(ledger), Text(""), grid(fact_rows(ledger), justify="left", style="dim")]
+    parts += [Text(""), _time_table(ledger), Text(""), pairs(fact_rows(ledger), width=0)]
     if (found := ledger.beside_plan) is not None:
         planned, took = (format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds))
         words = f"{planned} planned (at {found.planned_mfu:.0%} MFU, {found.mfu_source}), {took} on the clock"
         heading = Text.assemble(("plan and fact: ", "bold"), words)
-        parts += [Text(""), heading, grid(reasons(found, trained_share=ledger.own.trained_share))]
+        parts += [Text(""), heading, columns(reasons(found, trained_share=ledger.own.trained_share))]
     if ledger.by_rank is not None:
         parts += [Text(""), *_ranks(ledger.by_rank)]
     if ledger.biggest_lever:
         parts += [Text(""), Text.assemble(("biggest lever: ", "bold"), ledger.biggest_lever)]
     return Group(*parts)
-
-
-def grid(rows: Sequence[Sequence[str]], *, justify: Literal["left", "right"] = "right", style: str = "") -> Table:
-    """Return rows as a table without lines; `justify` is of all columns but the first."""
-    table = Table.grid(padding=(0, 2))
-    for column in range(max(map(len, rows), default=0)):
-        table.add_column(justify=justify if column else "left", style="" if column else style)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _took(ledger: RunLedger) -> Text:
@@ -63,19 +53,16 @@ def kinds_of_time(ledger: RunLedger) -> list[str]:
 
 
 def _time_table(ledger: RunLedger) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for justify in ("left", "right", "right", "left"):
-        table.add_column(justify=justify)
+    rows: list[tuple[RenderableType, ...]] = []
     for kind in kinds_of_time(ledger):
         share, seconds = ledger.time.share(kind), format_quantity(ledger.time.seconds[kind], "seconds")
-        bar = Text("█" * max(round(share * BAR_COLUMNS), int(share > 0)), style="cyan" if kind == COMPUTE else "dim")
-        table.add_row(kind_words(kind), seconds, f"{share:.1%}", bar)
-    table.add_row("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%", "")
-    return table
+        bar, style = "█" * max(round(share * BAR_COLUMNS), int(share > 0)), "cyan" if kind == COMPUTE else "dim"
+        rows.append((kind_words(kind), seconds, f"{share:.1%}", Text(bar, style=style, justify="left")))
+    return columns([*rows, ("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%")])
 
 
 def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
-    """Return the known facts by name: goodput, speeds, peak, checkpoints, money."""
+    """Return the known facts by name: goodput, speeds, peak, money."""
     rows = [("goodput", f"{ledger.time.goodput:.1%} of the clock computed steps that count")]
     if words := speed_words(ledger.speeds, lambda value: format_quantity(round(value))):
         rows.append((speed_name(ledger.own.trained_share), words))
@@ -89,9 +76,6 @@ def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
     if ledger.own.trained_share < 1:
         share = f"{1 - ledger.own.trained_share:.1%} of the tokens computed: padding, prompts"
         rows.append(("without loss", f"{share}; speeds and MFU leave them out"))
-    if (saves := ledger.saves) is not None:
-        paused = f"{saves.copied:,.2f} s copying, {saves.waited:,.2f} s waiting for the one before"
-        rows.append(("checkpoints", f"{saves.num_saves:,}: {paused}; {saves.written:,.2f} s to write"))
     projected = ledger.usd_of(ledger.projected_device_seconds)
     if ledger.usd is not None and projected is not None:
         so_far, whole = (format_quantity(amount, "usd") for amount in (ledger.usd, projected))
@@ -106,12 +90,14 @@ def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
 def _ranks(found: SlowRanks) -> list[RenderableType]:
     """Compare the slowest ranks with the median, and name those the others wait for."""
     words = f"the others wait for {found.slow_words}" if found.slow else "all within 10% of the median"
-    rows: list[Sequence[str]] = [("", "own work a step", "computing", "data wait", "waits for others")]
-    for one in found.ranks[:MOST_RANKS]:
-        parts = (one.own, one.computing, one.data_wait, one.waiting)
-        rows.append((f"rank {one.rank}", *(format_quantity(seconds, "seconds") for seconds in parts)))
+    head = ("", "own work a step", "computing", "data wait", "waits for others")
+    rows = [
+        (f"rank {one.rank}", *(format_quantity(each, "seconds") for each in parts))
+        for one in found.ranks[:MOST_RANKS]
+        for parts in [(one.own, one.computing, one.data_wait, one.waiting)]
+    ]
     steps, title = format_count(found.num_steps, "traced step"), f"{format_count(len(found.ranks), 'rank')}: "
-    return [Text.assemble((title, "bold"), words, (f" ({steps})", "dim")), grid(rows)]
+    return [Text.assemble((title, "bold"), words, (f" ({steps})", "dim")), columns(rows, head=head)]
 
 
 def reasons(found: PlanAndFact, *, trained_share: float) -> list[tuple[str, str, str]]:

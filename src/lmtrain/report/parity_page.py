@@ -6,7 +6,7 @@ from rich.text import Text
 
 from lmtrain.accounting.observed.parity_checks import ORDER, Kind, Parity, RankDifference
 from lmtrain.accounting.quantities import format_count
-from lmtrain.report.show import show
+from lmtrain.report.show import columns
 
 HEADS: dict[Kind, str] = {
     "loss": "loss",
@@ -14,11 +14,6 @@ HEADS: dict[Kind, str] = {
     "gradient norm": "their norm",
     "weight": "weights",
 }
-
-
-def print_parity(found: Parity) -> None:
-    """Print the page, in colour on a terminal."""
-    show(page(found))
 
 
 def page(found: Parity) -> RenderableType:
@@ -34,13 +29,10 @@ def page(found: Parity) -> RenderableType:
 
 
 def _table(found: Parity) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("step", justify="right")
-    for head in HEADS.values():
-        table.add_column(head, justify="right")
-    for step in range(1, found.num_steps + 1):
-        table.add_row(str(step), *(_cell(found.worst(step, kind)) for kind in ORDER if kind in HEADS))
-    return table
+    kinds: list[Kind] = [kind for kind in ORDER if kind in HEADS]
+    steps = range(1, found.num_steps + 1)
+    rows = [[str(step), *(_cell(found.worst(step, kind)) for kind in kinds)] for step in steps]
+    return columns(rows, head=["step", *(HEADS[kind] for kind in kinds)])
 
 
 def _cell(worst: RankDifference | None) -> str:

@@ -1,7 +1,7 @@
 """A pipeline's report card: its stages with their time, and each score of each of its runs with its noise."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_kwh, format_quantity, format_ratio
@@ -60,11 +60,10 @@ class CardStage:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """All stages of a pipeline; `previous` has the scores of each run on the card before."""
+    """All stages of a pipeline."""
 
     name: str
     stages: Sequence[CardStage]
-    previous: Mapping[str, Scores] = field(default_factory=dict[str, Scores])
 
     @property
     def seconds(self) -> float:
@@ -75,15 +74,6 @@ class Card:
     def runs(self) -> list[str]:
         """Return the scored runs, in the order of their first score."""
         return list(dict.fromkeys(stage.run for stage in self.stages if stage.scores))
-
-    def score(self, name: str, run: str) -> str:
-        """Return a score with its standard error, and the one before it; empty if the run has none."""
-        found = self.scores_of(run).get(name)
-        before = self.previous.get(run, {}).get(name)
-        if not found:
-            return ""
-        then = f"; before {shown_score(before)}" if before and shown_score(before) != shown_score(found) else ""
-        return shown_score(found) + then
 
     def scores_of(self, run: str) -> dict[str, Mapping[str, Any]]:
         """Return a run's newest scores by name."""
@@ -117,7 +107,7 @@ class Card:
             found = [self.scores_of(run).get(name, {}) for run in self.runs]
             guess = next((score["guess"] for score in found if "guess" in score), None)
             shown = "" if guess is None else f"{guess:.1%}"
-            rows.append([name, *(self.score(name, run) for run in self.runs), shown])
+            rows.append([name, *(shown_score(score) if score else "" for score in found), shown])
         return rows if any(row[-1] for row in rows[1:]) else [row[:-1] for row in rows]
 
     @property

@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -35,6 +35,26 @@ def title_line(title: str) -> RenderableType:
     if len(title) <= MOST_OF_A_RULE:
         return Rule(Text(title, style="bold"), style="dim cyan")
     return Group(Rule(style="dim cyan"), Text(title, style="bold"))
+
+
+def pairs(rows: Iterable[tuple[str, RenderableType]], *, width: int = 18) -> Table:
+    """Return names, at least `width` columns of them, and their values."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", min_width=width)
+    table.add_column()
+    for name, value in rows:
+        table.add_row(f"  {name}", value)
+    return table
+
+
+def columns(rows: Sequence[Sequence[RenderableType]], *, head: Sequence[str] = ()) -> Table:
+    """Return a table without lines: the first column at the left, the others at the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=bool(head), header_style="dim")
+    for index, name in enumerate(head or [""] * max(map(len, rows), default=0)):
+        table.add_column(name, justify="right" if index else "left", overflow="fold", no_wrap=index > 0)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def plain_text(page: RenderableType, *, soft_wrap: bool = False) -> str:

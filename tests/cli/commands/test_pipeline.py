@@ -55,12 +55,10 @@ def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
     assert (folder / "talker" / "card.html").is_file()
     assert pipeline([*TINY, "--plan", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["together"]["seconds"] == 0, "all has ended"
-    first = json.loads((folder / "card.json").read_text())
     failing[0] = "export"
     assert pipeline([*TINY, "talker.seed=7"]) == 3
     failing[0] = ""
     assert pipeline([*TINY, "talker.seed=7"]) == 0
-    assert json.loads((folder / "card.previous.json").read_text()) == first["scores"], "no card of a stop between"
     config = (folder / "talker" / "config.yaml").read_text()
     assert "seed: 7" in config, "trained anew"
     assert (folder / "talker.before-1").is_dir()

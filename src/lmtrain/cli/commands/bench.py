@@ -32,7 +32,8 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
     if not 0 < asked.seconds < float("inf"):
         raise ConfigurationError(f"--seconds must be above 0, got {asked.seconds:g}.")
     found = configs(overrides)
-    from lmtrain.report.bench_page import print_bench
+    from lmtrain.report.bench_page import page
+    from lmtrain.report.show import show
     from lmtrain.run.execution.bench_run import measure  # torch: after the configs are checked
 
     for config, choices in found:
@@ -41,7 +42,7 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
         if asked.json:
             print_json({"swept": choices.swept, **measured.to_json()})
         else:
-            print_bench(measured, title=choices.title)
+            show(page(measured, title=choices.title))
     return EXIT_DONE
 
 

@@ -3,6 +3,8 @@
 import math
 from typing import Any, Final
 
+from rich.console import RenderableType
+
 from lmtrain.accounting.machine.hardware import DEVICES, MATMUL_DTYPES, Device, find_devices
 from lmtrain.accounting.machine.number_formats import BITS, find_format, parse_shape, require_format
 from lmtrain.accounting.quantities import parse_quantity
@@ -11,6 +13,7 @@ from lmtrain.cli.help import HELP_FLAGS
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.json_output import print_json
 from lmtrain.report.plans.calc_page import matmul_page, tensor_page
+from lmtrain.report.show import show
 
 USAGE: Final = """\
 {program}: bytes of a tensor; FLOPs, bytes and time of a matrix product.
@@ -59,11 +62,11 @@ def calc(words: list[str], *, program: str = "lmtrain calc") -> int:
         elif word != "--json":
             shapes.append(word)
     found, page = (_tensor if kind == "tensor" else _matmul)(shapes, settings)
-    print_json(found) if "--json" in rest else print(page)
+    print_json(found) if "--json" in rest else show(page)
     return EXIT_DONE
 
 
-def _tensor(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any], str]:
+def _tensor(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any], RenderableType]:
     shape = parse_shape(" ".join(shapes))
     names = [require_format(settings["dtype"], [*BITS])] if "dtype" in settings else [*BITS]
     num_values = math.prod(shape)
@@ -71,7 +74,7 @@ def _tensor(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any]
     return {"shape": shape, "num_values": num_values, "bytes": sizes}, tensor_page(shape, num_values, sizes)
 
 
-def _matmul(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any], str]:
+def _matmul(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any], RenderableType]:
     left, right = _operands(shapes)
     product = product_of(left, right)
     dtypes = [require_format(settings["dtype"], MATMUL_DTYPES)] if "dtype" in settings else ["bf16"]

@@ -77,9 +77,10 @@ def plan_fleet(words: list[str], *, as_json: bool = False) -> int:
     if as_json:
         print_json(fleet.to_json())
     else:
-        from lmtrain.report.plans.fleet_page import print_fleet
+        from lmtrain.report.plans.fleet_page import page
+        from lmtrain.report.show import show
 
-        print_fleet(fleet)
+        show(page(fleet))
     return EXIT_DONE if fleet.is_possible else EXIT_NO
 
 

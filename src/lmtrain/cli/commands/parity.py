@@ -63,9 +63,10 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
         if asked.json:
             print_json(one.to_json())
             continue
-        from lmtrain.report.parity_page import print_parity
+        from lmtrain.report.parity_page import page
+        from lmtrain.report.show import show
 
-        print_parity(one)
+        show(page(one))
     return EXIT_NO if any(one.first for one in found) else EXIT_DONE
 
 

@@ -17,12 +17,10 @@ from lmtrain.run.pipelines.plan import plan_pipeline, require_stages
 from lmtrain.run.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.run.pipelines.stages import EVALUATE, EXPORT, TRAIN, CommandPipeline, read_pipeline, shows_config
 from lmtrain.run.stored_runs.find_run import require_pipeline_folder
-from lmtrain.tracking.atomic_files import file_lock, read_json, this_process, write_json, write_text
+from lmtrain.tracking.atomic_files import file_lock, this_process, write_text
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.tracking.scores import tell_mlflow
 
-CARD: Final = "card"  # .json, once whole: the scores of each run, the stages' ends; .md and .html all of it
-PREVIOUS: Final = "card.previous"  # .json: the scores of the newest whole card with other ends
 LOCK: Final = ".lock"
 WAIT_SECONDS: Final = 3.0  # a killed process needs a moment to be gone
 
@@ -103,18 +101,7 @@ def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
         )
         for stage in read.stages
     ]
-    return Card(name=read.name, stages=stages, previous=_previous(read, done))
-
-
-def _previous(read: CommandPipeline, done: Mapping[str, EndedStage]) -> dict[str, Any]:
-    """Return the scores of the newest whole card before this one; a stop in the middle leaves no card to compare."""
-    card: dict[str, Any] = read_json(read.folder / f"{CARD}.json")
-    is_older = "scores" in card and card.get("ends") != _ends(done)
-    return card["scores"] if is_older else read_json(read.folder / f"{PREVIOUS}.json")
-
-
-def _ends(done: Mapping[str, EndedStage]) -> dict[str, float]:
-    return {name: stage.ended_at for name, stage in done.items()}
+    return Card(name=read.name, stages=stages)
 
 
 def keep_card(read: CommandPipeline, card: Card) -> str | None:
@@ -122,10 +109,6 @@ def keep_card(read: CommandPipeline, card: Card) -> str | None:
 
     Return a line if MLflow could not be reached.
     """
-    if len(ends := _ends(done_stages(read))) == len(read.stages):
-        scores = {run: card.scores_of(run) for run in card.runs}
-        write_json(read.folder / f"{PREVIOUS}.json", card.previous)
-        write_json(read.folder / f"{CARD}.json", {"ends": ends, "scores": scores})
     trained = [stage for stage in card.stages if stage.account is not None]
     folders = [read.folder, *(read.folder / stage.name for stage in trained[-1:])]
     for folder in folders:

@@ -47,10 +47,11 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
         for run in found:
             print_json(run.to_json())
     else:
-        from lmtrain.report.plans.plan_page import print_plan  # brings rich, a tenth of a plan's time
+        from lmtrain.report.plans.plan_page import page  # brings rich, a tenth of a plan's time
+        from lmtrain.report.show import show
 
         for run in found:
-            print_plan(run.plan, run.advice, title=run.title)
+            show(page(run.plan, run.advice, title=run.title))
     return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
 
 

@@ -28,11 +28,12 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
             of_config = {"model": each.choices.options["model"], "swept": each.choices.swept, "chosen": each.chosen}
             print_json(of_config | (rows[0] if len(rows) == 1 else {}) | {"fleets": rows})
             continue
-        from lmtrain.report.plans.simulation_page import print_simulation
+        from lmtrain.report.plans.simulation_page import page
+        from lmtrain.report.show import show
 
         if each.chosen:
             print(each.chosen)
-        print_simulation(each.choices.title, each.rows, each.bases)
+        show(page(each.choices.title, each.rows, each.bases))
     return EXIT_NO if any(row.fits is False for each in found for row in each.rows) else EXIT_DONE
 
 

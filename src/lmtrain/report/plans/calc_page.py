@@ -3,19 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from lmtrain.accounting.training_plan.roofline import MatrixProduct, ProductTime, Shape
+from lmtrain.report.show import columns
 
 TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
-def tensor_page(shape: Shape, num_values: int, sizes: Mapping[str, int]) -> str:
+def tensor_page(shape: Shape, num_values: int, sizes: Mapping[str, int]) -> RenderableType:
     """Return a row for each format; `sizes` are bytes by format."""
     rows = [[name, f"{size:,}", f"{size / 1e9:,.3f}", f"{size / 2**30:,.3f}"] for name, size in sizes.items()]
     note = "GB are 1e9 bytes, GiB 2^30. Values of four bits are packed in pairs, without their scales."
-    return "\n".join([f"{list(shape)}: {num_values:,} values", "", *_table(["", "bytes", "GB", "GiB"], rows), "", note])
+    table = columns(rows, head=("", "bytes", "GB", "GiB"))
+    return Group(Text(f"{list(shape)}: {num_values:,} values\n"), table, Text(f"\n{note}"))
 
 
-def matmul_page(left: Shape, right: Shape, product: MatrixProduct, rows: Sequence[ProductTime]) -> str:
+def matmul_page(left: Shape, right: Shape, product: MatrixProduct, rows: Sequence[ProductTime]) -> RenderableType:
     """Return the product's FLOPs, then a row for each device and format."""
     m, k, n, count = product.num_rows, product.num_inner, product.num_columns, product.num_products
     times = "" if count == 1 else f"{count:,} x "
@@ -32,25 +37,14 @@ def matmul_page(left: Shape, right: Shape, product: MatrixProduct, rows: Sequenc
         ]
         for row in rows
     ]
-    head = ["", "dtype", "GB", "TFLOP/s", "FLOP/byte", "balance", "time", "bound by"]
-    return "\n".join(
-        [
-            f"{list(left)} x {list(right)} -> {[*left[:-1], right[-1]]}",
-            f"{product.flops:.4g} FLOPs = {times}2 x {m:,} x {k:,} x {n:,}",
-            "",
-            *_table(head, cells),
-            "",
-            "time: at best, the longer of FLOPs / peak and bytes / bandwidth (roofline, CACM 52(4), 2009).",
-            "Peaks are dense. balance: the FLOP/byte from which on computing takes longer.",
-        ]
+    head = ("", "dtype", "GB", "TFLOP/s", "FLOP/byte", "balance", "time", "bound by")
+    return Group(
+        Text(f"{list(left)} x {list(right)} -> {[*left[:-1], right[-1]]}"),
+        Text(f"{product.flops:.4g} FLOPs = {times}2 x {m:,} x {k:,} x {n:,}\n"),
+        columns(cells, head=head),
+        Text("\ntime: at best, the longer of FLOPs / peak and bytes / bandwidth (the roofline)."),
+        Text("Peaks are dense. balance: the FLOP/byte from which on computing takes longer."),
     )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines: the first column at the left, the others at the right."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in [head, *rows])
-    return ["  ".join(line).rstrip() for line in lines]
 
 
 def _time(seconds: float) -> str:

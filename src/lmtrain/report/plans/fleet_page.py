@@ -1,7 +1,6 @@
 """A solved fleet as text: every term with its unit, the computed ones marked."""
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.fleet import FleetPlan
@@ -14,28 +13,15 @@ from lmtrain.accounting.quantities import (
     format_ratio,
 )
 from lmtrain.accounting.scaling_laws.compute_optimal import ratio_words, trade_off_lines
-from lmtrain.report.show import show, title_line
-
-Rows = list[tuple[str, str, str]]
-
-
-def print_fleet(plan: FleetPlan) -> None:
-    """Print the page, in colour on a terminal."""
-    show(page(plan))
+from lmtrain.report.show import pairs, title_line
 
 
 def page(plan: FleetPlan) -> RenderableType:
     """Lay out the terms, then their consequences, then a failure to fit."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", min_width=16)
-    table.add_column()
-    for name, value, term in [*_terms(plan), *_consequences(plan)]:
-        is_found = term in plan.found
-        text = Text(value, style="bold cyan" if is_found else "")
-        table.add_row(f"  {name}", text.append("  <- computed", style="dim") if is_found else text)
+    terms = [(name, _marked(value, is_found=term in plan.found)) for name, value, term in _terms(plan)]
     return Group(
         title_line(plan.model or "fleet"),
-        table,
+        pairs([*terms, *_consequences(plan)], width=16),
         Text("\nFLOPs = devices x hours x 3600 x FLOP/s of the peak x MFU", style="dim"),
         Text("\nThe same FLOPs on other sizes", style="bold"),
         Text("\n".join(f"  {line}" for line in trade_off_lines(plan.trade_offs))),
@@ -43,7 +29,12 @@ def page(plan: FleetPlan) -> RenderableType:
     )
 
 
-def _terms(plan: FleetPlan) -> Rows:
+def _marked(value: str, *, is_found: bool) -> Text:
+    return Text(value, style="bold cyan").append("  <- computed", style="dim") if is_found else Text(value)
+
+
+def _terms(plan: FleetPlan) -> list[tuple[str, str, str]]:
+    """Return each term's title, value and name."""
     run = plan.run
     ratio = ratio_words(
         run.tokens or 0, num_parameters=plan.num_parameters, num_active_parameters=plan.num_active_parameters
@@ -76,13 +67,13 @@ def _cost(plan: FleetPlan) -> str:
     return f"{format_quantity(plan.run.usd, 'usd')} at {price} per device and hour"
 
 
-def _consequences(plan: FleetPlan) -> Rows:
+def _consequences(plan: FleetPlan) -> list[tuple[str, str]]:
     each = f"{plan.bytes_per_parameter:g} bytes per parameter before activations"
     formats = f": weights, gradients and AdamW's moments of precision={plan.precision}" if plan.precision else ""
-    rows: Rows = [("memory", f"{plan.static_bytes / 1e9:,.1f} GB sharded, {each}{formats}", "")]
+    rows = [("memory", f"{plan.static_bytes / 1e9:,.1f} GB sharded, {each}{formats}")]
     if plan.fewest_devices is not None:
         most = f"; these hold up to {format_at_most(plan.most_parameters)} parameters" if plan.most_parameters else ""
-        rows.append(("", f"at least {format_count(plan.fewest_devices, 'device')}{most}", ""))
+        rows.append(("", f"at least {format_count(plan.fewest_devices, 'device')}{most}"))
     if plan.kwh is not None:
-        rows.append(("energy", f"at most {format_kwh(plan.kwh)} by the devices' rated power", ""))
+        rows.append(("energy", f"at most {format_kwh(plan.kwh)} by the devices' rated power"))
     return rows

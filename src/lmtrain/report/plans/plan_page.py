@@ -1,21 +1,15 @@
 """A plan as text: sections of names and values, amounts with their units, sources next to the figures."""
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_count, format_days, format_kwh, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, ratio_words, trade_off, trade_off_lines
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.plan_parts import Cadence
-from lmtrain.report.show import show, title_line
+from lmtrain.report.show import pairs, title_line
 
 Rows = list[tuple[str, str]]
-
-
-def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
-    """Print the page, in colour on a terminal."""
-    show(page(plan, advice, title=title))
 
 
 def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
@@ -33,18 +27,9 @@ def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
     parts: list[RenderableType] = [title_line(title)]
     for heading, rows in sections:
         if rows:
-            parts += [Text(f"\n{heading}", style="bold"), _table(rows)]
+            parts += [Text(f"\n{heading}", style="bold"), pairs(rows)]
     style = "green" if advice.is_possible else "bold red"
     return Group(*parts, Text(""), *(Text(line, style=style) for line in advice.lines))
-
-
-def _table(rows: Rows) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", min_width=18)
-    table.add_column()
-    for name, value in rows:
-        table.add_row(f"  {name}", value)
-    return table
 
 
 def _model(plan: Plan) -> Rows:

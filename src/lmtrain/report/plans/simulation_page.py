@@ -7,19 +7,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.quantities import format_count
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.accounting.training_plan.simulated_fleet import SimulatedFleet
-from lmtrain.report.show import show, title_line
+from lmtrain.report.show import columns, pairs, title_line
 
 PHASES: Final = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer"}
 KINDS: Final = {
     "gather": "gathers", "scatter": "scatters", "reduce": "all-reduces", "exchange": "exchanges", "send": "sends",
 }  # fmt: skip
-
-
-def print_simulation(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> None:
-    """Print one fleet at length, or a table of several, in colour on a terminal."""
-    show(page(title, fleets, bases))
 
 
 def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> RenderableType:
@@ -30,7 +25,7 @@ def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, Simul
     (fleet,) = fleets
     return Group(
         rule,
-        _grid(_facts(fleet, bases[fleet.strategy])),
+        pairs(_facts(fleet, bases[fleet.strategy]), width=12),
         Text("\nMemory at the fullest moment of each phase", style="bold"),
         _memory(fleet),
         Text("\nMessages of a rank in a step", style="bold"),
@@ -63,42 +58,40 @@ def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, s
 
 def _memory(fleet: SimulatedFleet) -> Table:
     phases = {phase: moment.to_json() for phase, moment in fleet.phases.items()}
-    table = _right(1 + len(phases))
-    table.add_row("", *(Text(PHASES[phase], style="dim") for phase in phases))
-    for kind in fleet.memory.to_json():
-        if any(kinds[kind] >= 5e5 for kinds in phases.values()):
-            sizes = (f"{kinds[kind] / 1e9:,.2f} GB" for kinds in phases.values())
-            table.add_row(f"  {kind.replace('_', ' ')}", *sizes, style="bold" if kind == "total" else "")
-    return table
+    rows = [
+        [f"  {kind.replace('_', ' ')}", *(f"{kinds[kind] / 1e9:,.2f} GB" for kinds in phases.values())]
+        for kind in fleet.memory.to_json()
+        if any(kinds[kind] >= 5e5 for kinds in phases.values())
+    ]
+    return columns(rows, head=["", *(PHASES[phase] for phase in phases)])
 
 
 def _messages(messages: Sequence[Mapping[str, Any]]) -> Table:
-    table = _right(4)
-    table.add_row("", *(Text(word, style="dim") for word in ("group", "messages", "sent")))
+    rows: list[list[str]] = []
     for each in messages:
         apart = f", {each['stride']} apart" if each["stride"] > 1 else ""
         group = f"{format_count(each['num_ranks'], 'rank')}{apart}"
-        table.add_row(f"  {KINDS[each['kind']]}", group, f"{each['num_messages']:,.0f}", _size(each["bytes"]))
-    return table
+        size = format_quantity(each["bytes"], "bytes")
+        rows.append([f"  {KINDS[each['kind']]}", group, f"{each['num_messages']:,.0f}", size])
+    return columns(rows, head=["", "group", "messages", "sent"])
 
 
 def _table(fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> Table:
-    table = _right(8)
-    heads = ("ranks", "step", "exposed", "tokens/s per device", "MFU", "scaling", "memory")
-    table.add_row("  strategy", *(Text(word, style="dim") for word in heads))
-    for fleet in fleets:
-        seconds = fleet.speed.step_seconds
-        table.add_row(
+    rows = [
+        [
             f"  {fleet.strategy}",
             f"{fleet.batch.num_ranks:,}",
-            f"{seconds:.3f} s",
+            f"{fleet.speed.step_seconds:.3f} s",
             f"{fleet.time.exposed_seconds / fleet.time.seconds:.1%}",
             f"{fleet.tokens_per_second_per_device:,.0f}",
             f"{fleet.speed.mfu_palm:.1%}",
             f"{fleet.efficiency(bases[fleet.strategy]):.1%}",
             Text(f"{fleet.memory.total / 1e9:,.1f} GB", style="bold red" if fleet.fits is False else ""),
-        )
-    return table
+        ]
+        for fleet in fleets
+    ]
+    heads = ("  strategy", "ranks", "step", "exposed", "tokens/s per device", "MFU", "scaling", "memory")
+    return columns(rows, head=heads)
 
 
 def _problems(fleets: Sequence[SimulatedFleet]) -> list[RenderableType]:
@@ -113,27 +106,3 @@ def _problems(fleets: Sequence[SimulatedFleet]) -> list[RenderableType]:
         for fleet in fleets
         if fleet.fits is False
     ]
-
-
-def _size(num_bytes: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:,.1f} {unit}"
-    return f"{num_bytes:,.0f} bytes"
-
-
-def _right(num_columns: int) -> Table:
-    table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_column()
-    for _ in range(num_columns - 1):
-        table.add_column(justify="right")
-    return table
-
-
-def _grid(rows: Iterator[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", min_width=12)
-    table.add_column()
-    for name, value in rows:
-        table.add_row(f"  {name}", value)
-    return table
