@@ -125,7 +125,7 @@ class Heartbeat(RunCallback):
     def _follow(self, kind: Kind) -> None:
         if kind == "compile":  # part of the first step or of an evaluation, with its long allowance
             return
-        is_pausing = self._file is not None and self._file.doing in PAUSES
+        is_pausing = self._file is not None and self._file.beat.activity in PAUSES
         if name := ACTIVITY_OF_KIND.get(kind, "between steps" if is_pausing else None):
             self._act(name)
 
