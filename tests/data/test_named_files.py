@@ -1,29 +1,12 @@
 """Prompts, answers and texts come through the reader of sources: compressed, in other encodings, in any kind of table."""
 
-import bz2
 import gzip
-import json
-import lzma
-from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from lmtrain.cli.commands.generate import read_prompts
 from lmtrain.data.named_files import read_text
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.evaluation.answers import Question, read_questions
-
-
-
-
-
-
-
-
-
 
 
 def test_a_text_is_whole_without_its_mark_and_a_table_s_texts_are_joined(tmp_path: Path) -> None:

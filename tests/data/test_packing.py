@@ -159,8 +159,6 @@ def read(folder):
     return [list(zip(starts[a:b].tolist(), lengths[a:b].tolist(), strict=True)) for a, b in pairwise(bounds)]
 
 
-
-
 def test_golden_rows(tmp_path):
     build_best_fit(make_dataset(tmp_path, LENGTHS).split("train"), tmp_path, context_tokens=8)
     assert read(tmp_path) == [

@@ -110,8 +110,6 @@ def test_a_loss_mask_lies_beside_the_shard_that_needs_one(masked):
     assert rows == [[True] * 4, [True, True, False, True], [True, True, False, True]]
 
 
-
-
 MANIFEST = Manifest(
     name="tiny",
     dtype="uint16",
@@ -137,10 +135,6 @@ MANIFEST = Manifest(
 )
 def test_the_fingerprint_changes_with_what_decides_the_tokens(change):
     assert replace(MANIFEST, **change).fingerprint != MANIFEST.fingerprint
-
-
-
-
 
 
 documents_of_ids = st.lists(st.lists(st.integers(0, 299), min_size=1, max_size=9), min_size=1, max_size=20)
