@@ -31,7 +31,8 @@ import tokenizers  # noqa: E402
 
 from data_pipelines.prepare import prepare  # noqa: E402
 from data_pipelines.sources.files import Files  # noqa: E402
-from data_pipelines.stages.defaults import default_cleaning, default_deduplication  # noqa: E402
+from data_pipelines.stages.clean import LengthFilter, UnicodeRepair  # noqa: E402
+from data_pipelines.stages.deduplicate import ExactDeduplication  # noqa: E402
 from data_pipelines.stages.train_tokenizer import FolderSpec  # noqa: E402
 from lmtrain.data.shard_writer import ShardWriter  # noqa: E402
 from lmtrain.tokenizers.base import Tokenizer  # noqa: E402
@@ -133,8 +134,8 @@ def contenders(tokenizer: Tokenizer, texts: list[str], folder: Path) -> dict[str
         return prepare(
             source=Files(paths=[str(path)]),
             tokenizer=spec,
-            cleaning=default_cleaning(),
-            deduplicate=default_deduplication(),
+            cleaning={"unicode": UnicodeRepair(), "length": LengthFilter()},
+            deduplicate={"exact": ExactDeduplication()},
             validation_fraction=0,  # compressing held-out text to compare with has a cost of its own, up to 32 MB of it
             test_fraction=0,
             root=str(folder / f"data_{next(number)}"),

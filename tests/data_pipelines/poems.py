@@ -6,12 +6,13 @@ from data_pipelines.build import Build
 from data_pipelines.build_request import BuildRequest, Settings
 from data_pipelines.engines.local import LocalEngine
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.stages.defaults import default_cleaning, default_deduplication
+from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
+from data_pipelines.stages.deduplicate import ExactDeduplication
 from data_pipelines.stages.split import HeldOut
 from data_pipelines.stages.train_tokenizer import BytePairSpec, TokenizerSpec
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
-STAGES = (*default_cleaning().values(), *default_deduplication().values())
+STAGES = (UnicodeRepair(), LengthFilter(), ExactDeduplication())
 
 
 class Poems(Source):

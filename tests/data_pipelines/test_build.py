@@ -12,7 +12,7 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.files import Files
 from data_pipelines.stages import blocks as spool_module
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
-from data_pipelines.stages.defaults import default_cleaning, default_deduplication
+from data_pipelines.stages.deduplicate import ExactDeduplication
 from data_pipelines.stages.split import HeldOut
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
 from data_pipelines.verify import problems
@@ -120,8 +120,8 @@ def test_what_was_dropped_behind_the_budgets_last_document_does_not_count(tmp_pa
 
 
 SETTINGS = {
-    "cleaning": default_cleaning(),
-    "deduplicate": default_deduplication(),
+    "cleaning": {"unicode": UnicodeRepair(), "length": LengthFilter()},
+    "deduplicate": {"exact": ExactDeduplication()},
     "validation_fraction": 0.1,
     "test_fraction": 0.1,
     "shard_tokens": 2000,

@@ -4,23 +4,19 @@ import os
 import re
 import resource
 import shutil
-import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import torch
 
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.doctor.disk import nearest_folder
 from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.tracking.redaction import redact_text
 
 INFINIBAND: Final = Path("/sys/class/infiniband")
 BF16_CAPABILITY: Final = (8, 0)
@@ -29,8 +25,6 @@ SMI_SECONDS: Final = 20
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the system's own folder, only inspected
 NEEDED_SHARED_BYTES: Final = 64 * 2**20  # of each data worker and rank: batches and NCCL's buffers
 NEEDED_FILES: Final = 4096
-CONNECT_SECONDS: Final = 3.0
-STORE_PORTS: Final = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,6 @@ class Gpu:
 
     name: str
     capability: tuple[int, int]
-    memory_bytes: int
 
 
 def gpus() -> list[Gpu]:
@@ -47,7 +40,7 @@ def gpus() -> list[Gpu]:
     if not torch.cuda.is_available():
         return []
     properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    return [Gpu(each.name, (each.major, each.minor), each.total_memory) for each in properties]
+    return [Gpu(each.name, (each.major, each.minor)) for each in properties]
 
 
 def nvidia_smi(*words: str) -> str | None:
@@ -74,18 +67,12 @@ def driver(found: list[Gpu], smi: str | None) -> Finding:
     )
 
 
-def same_devices(found: list[Gpu]) -> list[Finding]:
-    """Warn of mixed devices, and of one whose peak is not known."""
-    names = sorted({gpu.name for gpu in found})
-    findings: list[Finding] = []
-    if len(names) > 1:
-        kinds = f"{len(names)} kinds: {', '.join(names)}"
-        fix = "every rank waits for the slowest: choose one kind with CUDA_VISIBLE_DEVICES"
-        findings.append(Finding(name="same devices", state="warn", found=kinds, fix=fix))
-    if unknown := [name for name in names if find_device(name) is None]:
+def known_peaks(found: list[Gpu]) -> list[Finding]:
+    """Warn of a device whose peak is not known."""
+    if unknown := [gpu.name for gpu in found if find_device(gpu.name) is None]:
         fix = "the measured matmul peak is used for MFU; set cluster.peak_flops to the data sheet's dense peak"
-        findings.append(Finding(name="known peak", state="warn", found=f"not in the table: {unknown[0]}", fix=fix))
-    return findings
+        return [Finding(name="known peak", state="warn", found=f"not in the table: {unknown[0]}", fix=fix)]
+    return []
 
 
 def lacking_formats(found: list[Gpu]) -> frozenset[str]:
@@ -195,29 +182,4 @@ def open_files(soft: int | None = None) -> Finding:
         is_worse=not is_unlimited and soft < NEEDED_FILES,
         is_bad=not is_unlimited and soft < NEEDED_FILES // 16,
         fix="raise it before the run: `ulimit -n 65536`",
-    )
-
-
-def tracking_store(uri: str) -> Finding:
-    """Try an MLflow store without importing MLflow: a server answers on its port, or a database file is writable."""
-    if uri.startswith("sqlite:"):
-        path = Path(uri.removeprefix("sqlite:///").partition("?")[0])
-        is_writable = os.access(path if path.exists() else nearest_folder(path.absolute().parent), os.W_OK)
-        found = f"{path} {'is' if is_writable else 'is not'} writable"
-        return graded("MLflow", found, is_bad=not is_writable, fix="get write permission, or set logger.tracking_uri")
-    parts = urlsplit(uri)
-    port = parts.port or STORE_PORTS.get(parts.scheme.partition("+")[0])
-    if parts.hostname is None or port is None:
-        return Finding(name="MLflow", state="ok", found=f"{redact_text(uri)}, not tried")
-    try:
-        socket.create_connection((parts.hostname, port), timeout=CONNECT_SECONDS).close()
-        answers = True
-    except OSError:
-        answers = False
-    return graded(
-        "MLflow",
-        f"{redact_text(uri)} {'answers' if answers else 'does not answer'}",
-        is_bad=not answers,
-        fix="start the server or correct logger.tracking_uri; with logger=none metrics stay in the run's folder, and "
-        "`lmtrain sync` sends them later",
     )

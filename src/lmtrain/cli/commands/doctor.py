@@ -23,7 +23,6 @@ from lmtrain.run.planning.plan import plan_of
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import read_measurements, write_measurements
-from lmtrain.tracking.mlflow.client import default_uri
 
 STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
@@ -80,9 +79,9 @@ def examine(config: RunConfig) -> list[Finding]:
     checkpoints = plan_of(config)[0].checkpoints
     assert checkpoints is not None
     fitting = words_of(PrecisionFacts, lambda each: each.bytes_of.matmul not in lacking, has_bf16="bf16" not in lacking)
-    findings = [
+    return [
         checks.driver(found, checks.nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")),
-        *checks.same_devices(found),
+        *checks.known_peaks(found),
         checks.precision_support(lacking, wanted=setting.precision, fitting=one_of(fitting)),
         *checks.links(
             len(found),
@@ -97,9 +96,6 @@ def examine(config: RunConfig) -> list[Finding]:
         disk_room(root, needed_bytes=checkpoints.kept_bytes),
         disk_speed(root, checkpoint_bytes=checkpoints.checkpoint_bytes),
     ]
-    if "tracking_uri" in config.logger:
-        findings.append(checks.tracking_store(config.logger.get("tracking_uri") or default_uri(root)))
-    return findings
 
 
 def _show(findings: Sequence[Finding], device: MeasuredDevice, *, as_json: bool, is_ready: bool) -> None:
