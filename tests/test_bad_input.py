@@ -52,10 +52,10 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("=3", ["GROUP=OPTION"]),
         (
             "model.value_embedding_layers=3",
-            ["must be a list. Did you mean 'model.value_embedding_layers=[3]'"],
+            ["must be a list, got 3. Did you mean 'model.value_embedding_layers=[3]'"],
         ),
         ("run.cache=a_file", ["run.cache=a_file is a file"]),
-        ("run.root=s3://bucket/runs", ["run.root=s3://bucket/runs is an address", "run.root=runs"]),
+        ("run.root=s3://bucket/runs", ["run.root: must be a folder", "got s3://bucket/runs"]),
         ("data.folder.root=s3://bucket/data", ["folder of this machine"]),
         ("precision=auto trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1"]),
         ("trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1. Did you mean 1"]),

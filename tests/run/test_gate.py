@@ -15,15 +15,15 @@ from lmtrain.run.run_config import read_config
 WRONG = {
     # names and types
     "+optimiser=1": r"optimiser=1 .*'optimizer'",
-    "seed=-3": r"seed=-3 .*Did you mean 3",
-    "gradient_clip_norm=-1": r"gradient_clip_norm=-1 is not a finite number above 0",
-    "batch.micro_batch_sequences=many": r"micro_batch_sequences='many' is not of type int or auto or null",
+    "seed=-3": r"^seed: must be .*, got -3\. Did you mean 3",
+    "gradient_clip_norm=-1": r"^gradient_clip_norm: must be a finite number above 0 or null, got -1",
+    "batch.micro_batch_sequences=many": r"micro_batch_sequences: must be auto or a whole number or null, got many",
     "batch.context_tokens=banana": r"batch\.context_tokens=banana is not a number",
-    "model.qk_norm=3": r"model\.qk_norm=3 is not of type bool",
-    "trainer.accelerator=foo": r"trainer\.accelerator=foo .*auto, cpu, gpu, cuda, mps",
+    "model.qk_norm=3": r"^model\.qk_norm: must be true or false, got 3",
+    "trainer.accelerator=foo": r"trainer\.accelerator: must be one of auto, cpu, gpu, cuda, mps, got foo",
     "model._target_=os.system": r"model\._target_=os\.system is not allowed",
     "callbacks.checkpoint.keep_last=no": r"callbacks\.checkpoint\.keep_last=no is not a number",
-    "data=shards": r"data\.folder\.path has no value",
+    "data=shards": r"data\.folder\.path: must be given",
     # ranges
     "model.width=-3": r"model\.width=-3 is below 1",
     "model.width=1e30": r"model\.width=1e\+30 .*at most 16777216",

@@ -36,7 +36,8 @@ def test_values_fit_their_annotation(value: object, annotation: object, expected
 
 def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"^model\.kind=smal must be one of small, large, or null\. Did you mean 'small'\?$"
+        ConfigurationError,
+        match=r"^model\.kind: must be one of small, large or null, got smal\. Did you mean 'small'\?$",
     ):
         check_value("smal", Literal["small", "large"] | None, key="model.kind")
     with pytest.raises(ConfigurationError, match=r"Did you mean 'source\.paths=\[a\]'"):

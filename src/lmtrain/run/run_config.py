@@ -157,7 +157,7 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
         if name not in KEYS:
             raise ConfigurationError(f"{name}={values[name]} is not a key of a run.{suggest(name, KEYS)}")
     if "callbacks" not in values:
-        raise ConfigurationError("callbacks=[] leaves a run without that part; callbacks.NAME=null switches one off.")
+        raise ConfigurationError("callbacks: must have an entry, got []; callbacks.NAME=null switches one off.")
     scalars = {name: check_value(values[name], kind, key=name) for name, kind in SCALARS.items()}
     _require_scalars(scalars)
     light: dict[str, Any] = {
@@ -183,30 +183,25 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
 def _callback(name: str, values: Any) -> Node:
     key = f"callbacks.{name}"
     if not isinstance(values, Mapping):
-        raise ConfigurationError(f"{key}={values} must be a mapping of its settings; {key}=null switches it off.")
+        raise ConfigurationError(f"{key}: must be a mapping of its settings, or null to switch it off, got {values}.")
     if TARGET not in values:
-        raise ConfigurationError(
-            f"{key} is switched off, and {key}.{next(iter(values), 'KEY')} is a setting of it; leave out "
-            f"{key}=null, or the setting."
-        )
+        setting = f"{key}.{next(iter(values), 'KEY')}"
+        raise ConfigurationError(f"{setting}: must not be given with {key}=null, which switches it off.")
     return Node(key, values)
 
 
 def _require_scalars(scalars: Mapping[str, Any]) -> None:
     clip, seed = scalars["gradient_clip_norm"], scalars["seed"]
     if clip is not None and not 0 < clip < math.inf:
-        msg = f"gradient_clip_norm={clip:g} is not a finite number above 0; 1 is usual, and null does not clip."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"gradient_clip_norm: must be a finite number above 0 or null, got {clip:g}.")
     if not 0 <= seed < 2**63:
-        msg = f"seed={seed} is not at least 0 and below 2**63. Did you mean {abs(seed) % 2**63}?"
-        raise ConfigurationError(msg)
+        nearest = abs(seed) % 2**63
+        raise ConfigurationError(f"seed: must be at least 0 and below 2**63, got {seed}. Did you mean {nearest}?")
 
 
 def _trainer_settings(node: Mapping[str, Any]) -> TrainerSettings:
     if missing := [name for name in COUNTS if name not in node]:
-        raise ConfigurationError(
-            f"trainer has no {missing[0]}; give trainer.{missing[0]}=1, or leave trainer as it is."
-        )
+        raise ConfigurationError(f"trainer.{missing[0]}: must be given; add trainer.{missing[0]}=1.")
     counts = {name: parse_whole(node[name], f"trainer.{name}") for name in COUNTS}
     kinds: dict[str, Any] = {"accelerator": str, "cpu_threads": int | None, "detect_anomaly": bool}
     given = {name: node[name] for name in kinds if name in node}

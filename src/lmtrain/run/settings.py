@@ -25,13 +25,11 @@ class RunSettings:
     def __post_init__(self) -> None:
         for key, folder in (("root", self.root), ("cache", self.cache)):
             if "://" in folder:
-                raise ConfigurationError(
-                    f"run.{key}={folder} is an address; runs are written to folders of this machine: mount it there, "
-                    f"or take a folder, as run.{key}=runs."
-                )
+                raise ConfigurationError(f"run.{key}: must be a folder of this machine, got {folder}; mount it there.")
         if self.log_every_steps < 1:
-            msg = f"run.log_every_steps={self.log_every_steps} is below 1. Did you mean 1?"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(
+                f"run.log_every_steps: must be at least 1, got {self.log_every_steps}. Did you mean 1?"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

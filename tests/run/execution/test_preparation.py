@@ -30,13 +30,13 @@ def refusal(words: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, s
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["source=files"], ["source.paths has no value", "line: 'source.paths=[my/notes]'"]),
+        (["source=files"], ["source.paths: must be given; add 'source.paths=[my/notes]'"]),
         (["source=files", "source.pahts=[a]"], ["unknown key source.pahts", "Did you mean 'source.paths=[a]'?"]),
-        (["source=files", "source.paths=[a]", "source.format=jsn"], ["source.format=", "json_lines"]),
+        (["source=files", "source.paths=[a]", "source.format=jsn"], ["source.format: must be", "json_lines"]),
         (["source=file", "source.paths=[a]"], ["source=file: unknown option", "Did you mean 'source=files'?"]),
         (["tokenizer.vocab_size=many"], ["tokenizer.vocab_size=many is not a number"]),
         (["data.folder.shard_tokens=many"], ["data.folder.shard_tokens=many is not a number"]),
-        (["budget.tokens=much"], ["budget.tokens=much is not a number"]),
+        (["budget.tokens=much"], ["budget.tokens: must be a whole number"]),
         (["budget.tokens=0"], ["budget.tokens: must be positive, got 0"]),
         (["budget.steps=5"], ["unknown key budget.steps", "budget has tokens"]),
         (["budget=tokens"], ["budget=tokens: unknown key budget"]),

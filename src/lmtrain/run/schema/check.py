@@ -5,10 +5,10 @@ Returns a copy with amounts written for people ("20M", "2h") as numbers.
 
 import inspect
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,23 @@ from lmtrain.run.schema.targets import SLOTS, Slot, find_target, require_allowed
 
 TARGET, PARTIAL = "_target_", "_partial_"
 PLAIN = frozenset({int, float, str, bool, type(None)})
-AMOUNT: Final = re.compile(r"\d")  # as one begins, and no word of a Literal
+TYPE_WORDS: Final[Mapping[Any, str]] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    type(None): "null",
+    **dict.fromkeys((list, tuple, Sequence), "a list"),
+    **dict.fromkeys((dict, Mapping), "a mapping"),
+}
 REPEATS: Final = "data"  # it holds other groups: theirs is the key to name, so it is looked at last
 OF_AN_ARGUMENT: Final = Slot(())  # its kind is in a signature, not imported for a name; any package of lmtrain
 LATE_FACTS = frozenset(
     {"context", "num_ranks", "compute_dtype", "tokens_per_step", "device_type", "stochastic_rounding"}
 )
 MISSING: Final = "???"
+VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # As a shell takes them; of a file or name of the person's own, an example.
 EXAMPLES: Final = {
     "source.paths": "'source.paths=[my/notes]'",
@@ -95,9 +105,7 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
     for name, value in node.items():
         full_key = f"{key}.{name}"
         if name in (TARGET, PARTIAL):
-            if name == PARTIAL and not isinstance(value, bool):
-                raise ConfigurationError(f"{full_key}={value} is neither true nor false.")
-            checked[name] = value
+            checked[name] = check_value(value, bool if name == PARTIAL else str, key=full_key)
             continue
         if name not in parameters:
             settings = [known for known in parameters if known in node or _is_typed(parameters[known])]
@@ -121,19 +129,18 @@ def _is_typed(parameter: inspect.Parameter) -> bool:
 
 def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str, Any]:
     """Name the class of a node begun on the command line, where only one is possible."""
-    kinds = [kind for kind in _kinds(annotation) if isinstance(kind, type) and is_dataclass(kind)]
+    kinds = [kind for kind in _alternatives(annotation) if isinstance(kind, type) and is_dataclass(kind)]
     if TARGET in node or not kinds:
         return node
     names = sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
     if len(names) > 1:
-        raise ConfigurationError(f"{key}={node} may be {' or '.join(names)}; set +{key}.{TARGET} to one of them.")
+        raise ConfigurationError(f"{key}.{TARGET}: must be {' or '.join(names)}; add +{key}.{TARGET}=NAME.")
     return {TARGET: names[0], **node}
 
 
 def no_value(key: str) -> ConfigurationError:
     """Return the refusal of a key that has no default."""
-    example = EXAMPLES.get(key, f"{key}=...")
-    return ConfigurationError(f"{key} has no value; set it on the command line: {example}")
+    return ConfigurationError(f"{key}: must be given; add {EXAMPLES.get(key, f'{key}=VALUE')}.")
 
 
 def check_value(value: Any, annotation: Any, *, key: str) -> Any:
@@ -144,22 +151,53 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
     """
     if value == MISSING:
         raise no_value(key)
-    kinds = _kinds(annotation)
-    if isinstance(value, dict) and TARGET in value and not kinds <= PLAIN:
-        return value  # an object, checked by its own signature
-    takes_text = str in _alternatives(annotation)
-    if isinstance(value, str) and kinds & {int, float} and not takes_text and (str not in kinds or AMOUNT.match(value)):
-        number = parse_quantity(value, key)
-        value = int(number) if float not in kinds and float(number).is_integer() else number
-    if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
-        value = int(value)  # also beyond 2^63, pydantic's limit
-    if type(value) is int and abs(value) < 2**53 and float in kinds and int not in kinds:
-        value = float(value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and str in kinds and not kinds & {int, float}:
-        value = str(value)
-    if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
-        raise ConfigurationError(_wrong_type(key, value, annotation))
-    return value if _is_exactly(value, annotation) else _converted(value, annotation, key=key)
+    try:
+        return _converted(value, annotation, key=key)
+    except TypeError as problem:
+        raise ConfigurationError(_wrong_type(key, value, annotation)) from problem
+
+
+def _converted(value: Any, annotation: Any, *, key: str) -> Any:
+    """Return a value as a type wants it; pydantic's import would be a fifth of a plan's time.
+
+    Raises:
+        TypeError: It is of another type; ConfigurationError for a text that is not an amount.
+    """
+    parts = _alternatives(annotation)
+    if len(parts) > 1:
+        exact = [part for part in parts if type(value) is part or value in _words(part)]
+        for part in (*exact, *parts):
+            with suppress(TypeError, ConfigurationError):
+                return _converted(value, part, key=key)
+        raise TypeError
+    (kind,) = parts
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind in (int, float):
+        return _number(value, kind, key=key)
+    if kind is bool and value in (0, 1):
+        return bool(value)
+    if kind in (str, Path) and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)  # also a path: a job is kept as plain values
+    if isinstance(value, (list, tuple)) and origin in (list, tuple, Sequence):
+        kinds = arguments if origin is tuple and arguments[-1] is not ... else (arguments[0],) * len(value)
+        if len(kinds) == len(value):
+            items = [_converted(item, one, key=key) for item, one in zip(value, kinds, strict=True)]
+            return tuple(items) if origin is tuple else items
+    if isinstance(value, dict) and origin in (dict, Mapping):
+        return {str(name): _converted(one, arguments[1], key=f"{key}.{name}") for name, one in value.items()}
+    is_plain = kind in (*PLAIN, Path) or origin in (list, tuple, Sequence, dict, Mapping, typing.Literal)
+    is_object = isinstance(kind, type) and kind is not object and not isinstance(value, (dict, list))
+    if value in _words(kind) or (type(value) is kind and kind in PLAIN) or not (is_plain or is_object):
+        return value  # a word, None, anything, or an object checked by its own signature
+    raise TypeError
+
+
+def _number(value: Any, kind: type[int] | type[float], *, key: str) -> float:
+    if isinstance(value, str):
+        value = parse_quantity(value, key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value % 1):
+        raise TypeError
+    return kind(value)
 
 
 def _alternatives(annotation: Any) -> list[Any]:
@@ -175,69 +213,11 @@ def _words(kind: Any) -> tuple[Any, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
 
 
-def _kinds(annotation: Any) -> set[Any]:
-    """Return the alternatives as types; a Literal counts by its words' type."""
-    return {
-        each for kind in _alternatives(annotation) for each in (map(type, _words(kind)) if _words(kind) else (kind,))
-    }
-
-
-def _is_exactly(value: Any, annotation: Any) -> bool:
-    """Return whether a value is of a plain type as it stands, without any import."""
-
-    def fits(kind: Any) -> bool:
-        if isinstance(value, dict) and typing.get_origin(kind) in (dict, Mapping):
-            of_keys, of_values = typing.get_args(kind)
-            return all(_is_exactly(name, of_keys) and _is_exactly(one, of_values) for name, one in value.items())
-        is_word = isinstance(value, str) and value in _words(kind)
-        return is_word or kind is Any or (kind is type(value) and kind in PLAIN)
-
-    return any(map(fits, _alternatives(annotation)))
-
-
-def _converted(value: Any, annotation: Any, *, key: str) -> Any:
-    """Return a value converted by pydantic; a plain list becomes a tuple without its import, a fifth of a plan."""
-    if isinstance(value, list) and typing.get_origin(annotation) is tuple:
-        kind, *rest = typing.get_args(annotation)
-        if rest == [...] and all(_is_exactly(one, kind) for one in value):
-            return tuple(value)
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
-    from pydantic.errors import PydanticSchemaGenerationError
-
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
-        converted = adapter.validate_python(value)
-        return str(converted) if isinstance(converted, Path) else converted  # a job is kept as plain values
-    except PydanticSchemaGenerationError:
-        return value
-    except ValidationError as problem:
-        if _is_plain(annotation):
-            raise ConfigurationError(_wrong_type(key, value, annotation)) from problem
-        return value  # an object of the code's own
-
-
-def _is_plain(annotation: Any) -> bool:
-    """Return whether an annotation has values of plain types, or lists and mappings, that a file can hold."""
-
-    def is_collection(kind: Any) -> bool:
-        origin = typing.get_origin(kind)
-        return origin in (list, tuple, dict) or (origin is Sequence and set(typing.get_args(kind)) <= PLAIN)
-
-    kinds = _kinds(annotation)
-    return bool(kinds & {int, float, str, bool, Path}) or any(map(is_collection, kinds))
-
-
 def _require_all(parameters: Mapping[str, inspect.Parameter], given: dict[str, Any], *, key: str) -> None:
-    if given.get(PARTIAL):
-        return
     for name, parameter in parameters.items():
-        is_needed = parameter.default is inspect.Parameter.empty and parameter.kind not in (
-            inspect.Parameter.VAR_POSITIONAL,
-            inspect.Parameter.VAR_KEYWORD,
-        )
-        if is_needed and name not in given and name not in LATE_FACTS:
-            msg = f"{key}.{name} is missing: {given[TARGET]} needs it; set {key}.{name}=..."
-            raise ConfigurationError(msg)
+        is_needed = parameter.default is parameter.empty and parameter.kind not in VARIABLE
+        if is_needed and name not in given and name not in LATE_FACTS and not given.get(PARTIAL):
+            raise ConfigurationError(f"{key}.{name}: must be given for {given[TARGET]}; add {key}.{name}=VALUE.")
 
 
 def _unknown(full_key: str, name: str, value: Any, settings: Sequence[str]) -> str:
@@ -246,26 +226,18 @@ def _unknown(full_key: str, name: str, value: Any, settings: Sequence[str]) -> s
 
 
 def _wrong_type(key: str, value: Any, annotation: Any) -> str:
-    kinds, parts = _kinds(annotation), [kind for kind in _alternatives(annotation) if kind is not type(None)]
-    if all(map(_words, parts)):
-        choices = [str(word) for part in parts for word in _words(part)]
-        null = ", or null" if type(None) in kinds else ""
-        return f"{key}={value} must be one of {', '.join(choices)}{null}.{suggest(str(value), choices)}"
-    if isinstance(value, float) and not value.is_integer() and int in kinds and float not in kinds:
-        nearest = max(1, round(value)) if math.isfinite(value) and value > 0 else None
-        return f"{key}={value} is not a whole number{f'. Did you mean {nearest}?' if nearest else '.'}"
-    is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
-    if is_one and any(typing.get_origin(kind) in (list, Sequence) for kind in kinds):
-        return f"{key}={value} must be a list. Did you mean '{key}=[{value}]'?"
-    return f"{key}={value!r} is not of type {' or '.join(map(_type_words, _alternatives(annotation)))}."
+    parts = _alternatives(annotation)
+    words = [str(word) for part in parts for word in _words(part)]
+    rules = [TYPE_WORDS.get(typing.get_origin(kind) or kind) or _name(kind) for kind in parts if not _words(kind)]
+    one = [f"one of {', '.join(words)}" if len(words) > 1 else words[0]] if words else []
+    rule = " or ".join([*one, *dict.fromkeys(rules)])
+    fix = suggest(str(value), words)
+    if isinstance(value, float) and rule.startswith("a whole number") and 0 < value < math.inf:
+        fix = f" Did you mean {max(1, round(value))}?"
+    elif isinstance(value, (str, int, float)) and "a list" in rules:
+        fix = f" Did you mean '{key}=[{value}]'?"
+    return f"{key}: must be {rule}, got {'null' if value is None else value}.{fix}"
 
 
-def _type_words(kind: Any) -> str:
-    """Write a type as on a command line: null for None, the words of a Literal."""
-    if words := _words(kind):
-        return " or ".join(map(str, words))
-    if typing.get_origin(kind) is Sequence:
-        return "list"
-    if kind is type(None):
-        return "null"
-    return kind.__name__ if type(kind) is type else str(kind).replace("typing.", "")
+def _name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
