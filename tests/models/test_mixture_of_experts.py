@@ -108,6 +108,61 @@ def deepseek_v3(layer):
     return deepseek(layer, 3)
 
 
+def gpt_oss(layer):
+    from transformers import GptOssConfig
+    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP
+
+    config = GptOssConfig(
+        hidden_size=WIDTH,
+        intermediate_size=EXPERT_WIDTH,
+        num_local_experts=NUM_EXPERTS,
+        num_experts_per_tok=layer.experts.num_experts_per_token,
+        swiglu_limit=layer.experts.gate_limit,
+        num_attention_heads=2,
+    )
+    reference = GptOssMLP(config)
+    reference.experts.config._experts_implementation = "eager"
+    with torch.no_grad():
+        for number, bias in enumerate((layer.router.bias, layer.gate_up_bias, layer.down_bias)):
+            bias.normal_(generator=torch.Generator().manual_seed(number))
+        reference.router.weight.copy_(layer.router.weight)
+        reference.router.bias.copy_(layer.router.bias)
+        reference.experts.gate_up_proj.copy_(as_pairs(layer.gate_up).mT)
+        reference.experts.gate_up_proj_bias.copy_(as_pairs(layer.gate_up_bias))
+        reference.experts.down_proj.copy_(layer.down.mT)
+        reference.experts.down_proj_bias.copy_(layer.down_bias)
+    return reference
+
+
+def as_pairs(halves):
+    """Put gate and up side by side: [E, 2F, ...] -> [E, 2F, ...]."""
+    return halves.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+
+
+def test_experts_with_biases_and_clamped_gates_equal_those_of_gpt_oss():
+    layer = build(biases=True, gate_limit=0.7)
+    theirs = gpt_oss(layer)
+    ours_in, theirs_in = tokens().requires_grad_(), tokens().requires_grad_()
+    made, expected = layer(ours_in)[0], theirs(theirs_in)[0]
+    torch.testing.assert_close(made, expected, atol=2e-6, rtol=1e-5)  # fp32, another order of sums
+    made.sin().sum().backward()
+    expected.sin().sum().backward()
+    of_theirs = {
+        "router.weight": theirs.router.weight.grad,
+        "router.bias": theirs.router.bias.grad,
+        "down": theirs.experts.down_proj.grad.mT,
+        "down_bias": theirs.experts.down_proj_bias.grad,
+    }
+    pairs = [(layer.get_parameter(name).grad, gradient) for name, gradient in of_theirs.items()]
+    pairs += [
+        (ours_in.grad, theirs_in.grad),
+        (as_pairs(layer.gate_up.grad), theirs.experts.gate_up_proj.grad.mT),
+        (as_pairs(layer.gate_up_bias.grad), theirs.experts.gate_up_proj_bias.grad),
+    ]
+    for ours, expected_gradient in pairs:
+        torch.testing.assert_close(ours, expected_gradient, atol=5e-6, rtol=1e-4)
+
+
 def with_weights(reference, layer):
     reference.config = None
     reference.experts.config._experts_implementation = "eager"

@@ -109,22 +109,18 @@ def shape_of(
     modules = list(model.modules())
     experts = [module for module in modules if isinstance(module, MixtureOfExperts)]
     num_idle = sum(module.num_idle_parameters for module in experts)
-    num_expert = sum(module.gate_up.numel() + module.down.numel() for module in experts)
+    num_products = sum(module.num_product_parameters for module in experts)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     linears = [module.weight for module in modules if isinstance(module, nn.Linear)]
     tables = [module.weight for module in modules if isinstance(module, nn.Embedding)]
     num_matmul = sum(weight.numel() for weight in linears)
     num_frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
-    num_frozen_experts = sum(
-        module.gate_up.numel() + module.down.numel() - module.num_idle_parameters
-        for module in experts
-        if not module.gate_up.requires_grad
-    )
+    num_frozen_experts = sum(module.num_product_parameters for module in experts if not module.gate_up.requires_grad)
     is_head_frozen = num_frozen > 0 and not any(table.requires_grad for table in tables)
     return ModelShape(
         num_parameters=num_parameters,
         num_embedding_parameters=sum(table.numel() for table in tables),
-        num_matmul_parameters=num_matmul + num_tied_head_parameters + num_expert - num_idle,
+        num_matmul_parameters=num_matmul + num_tied_head_parameters + num_products,
         num_active_parameters=num_parameters - num_idle,
         attention=attention,
         num_frozen_parameters=num_frozen,

@@ -3,7 +3,7 @@
 Top-k routing of Mixtral (arXiv 2401.04088 section 2.1) and OLMoE (2409.02060), the load-balance loss of the Switch
 Transformer (2101.03961 eq. 4 to 6), the router z-loss of ST-MoE (2202.08906 eq. 5). Sigmoid scores, groups, shared
 experts and the bias that balances the choice are those of DeepSeek (2401.06066, 2408.15664, 2412.19437 section 2.1.2),
-the gate of a shared expert is Qwen 2's.
+the gate of a shared expert is Qwen 2's, biases and the clamped gate are those of gpt-oss.
 
 Rows sorted by expert are multiplied by two operators that are opaque to torch.compile, so groups of any size never
 break a graph. On a GPU with torch's grouped kernel (bf16, Hopper and later) all groups run in one launch and nothing
@@ -50,7 +50,8 @@ class Experts:
     `bias_step` adds a bias to the scores for the choice alone, moved by so much after each step towards experts with
     few tokens; 0 keeps it as it is. The penalties' weights are per token. An expert of `shared_width` takes every
     token, with `shared_gate` times a sigmoid of it. `dense_layers`, from 0, have one feed-forward of `dense_width`
-    instead of experts.
+    instead of experts. With `biases` router and experts have them. `gate_limit` clamps the halves of SwiGLU, whose gate
+    is then g sigmoid(1.702 g) and whose other half is moved up by 1.
     """
 
     num_experts: int
@@ -67,6 +68,8 @@ class Experts:
     shared_gate: bool = False
     dense_layers: Sequence[int] = ()
     dense_width: int | None = None
+    biases: bool = False
+    gate_limit: float | None = None
 
     def __post_init__(self) -> None:
         require_count("model.experts.num_experts", self.num_experts)
@@ -83,6 +86,8 @@ class Experts:
             require_number(f"model.experts.{name}", getattr(self, name), at_least=0, usual="0")
         if self.bias_step is not None:
             require_number("model.experts.bias_step", self.bias_step, at_least=0, usual="0.001")
+        if self.gate_limit is not None:
+            require_number("model.experts.gate_limit", self.gate_limit, above=0, usual="7.0")
         require_number("model.experts.weight_scale", self.weight_scale, above=0, usual="1.0")
         for name, value in (("shared_width", self.shared_width), ("dense_width", self.dense_width)):
             require_count(f"model.experts.{name}", value)
@@ -154,6 +159,7 @@ def router_z_loss(scores: Tensor) -> Tensor:
     return scores.float().logsumexp(dim=-1).square().mean()
 
 
+GATE_SLOPE = 1.702  # of the clamped gate: close to GELU
 GROUPED_KERNEL_SINCE = (9, 0)  # compute capability
 ALIGNED_TO = 8  # bf16 numbers: the kernel's rows begin at multiples of 16 bytes
 
@@ -253,9 +259,13 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, width: int, feed_forward_width: int, *, experts: Experts) -> None:
         super().__init__()
         self.experts = experts
-        self.router = nn.Linear(width, experts.num_experts, bias=False)
+        self.router = nn.Linear(width, experts.num_experts, bias=experts.biases)
         self.gate_up = nn.Parameter(torch.empty(experts.num_experts, 2 * feed_forward_width, width))
         self.down = nn.Parameter(torch.empty(experts.num_experts, width, feed_forward_width))
+        self.gate_up_bias, self.down_bias = None, None
+        if experts.biases:
+            self.gate_up_bias = nn.Parameter(torch.zeros(experts.num_experts, 2 * feed_forward_width))
+            self.down_bias = nn.Parameter(torch.zeros(experts.num_experts, width))
         self.shared = None if experts.shared_width is None else SwiGLU(width, experts.shared_width)
         self.shared_gate = nn.Linear(width, 1, bias=False) if experts.shared_gate else None
         has_bias, is_moved = experts.bias_step is not None, bool(experts.bias_step)
@@ -266,13 +276,20 @@ class MixtureOfExperts(nn.Module):
     @property
     def fused_rows(self) -> dict[str, tuple[int, ...]]:
         """Return the rows of each matrix in an expert's fused weight: gate, up."""
-        return {"gate_up": (self.down.shape[-1],) * 2}
+        halves = (self.down.shape[-1],) * 2
+        return {"gate_up": halves} | ({} if self.gate_up_bias is None else {"gate_up_bias": halves})
 
     @property
     def num_idle_parameters(self) -> int:
         """Return how many parameters of experts one token does not meet."""
-        per_expert = self.gate_up[0].numel() + self.down[0].numel()
+        held = (self.gate_up, self.down, self.gate_up_bias, self.down_bias)
+        per_expert = sum(each[0].numel() for each in held if each is not None)
         return (self.experts.num_experts - self.experts.num_experts_per_token) * per_expert
+
+    @property
+    def num_product_parameters(self) -> int:
+        """Return how many parameters of experts multiply one token."""
+        return self.experts.num_experts_per_token * (self.gate_up[0].numel() + self.down[0].numel())
 
     def forward(self, x: Float[Tensor, "*B D"]) -> tuple[Float[Tensor, "*B D"], Float[Tensor, ""]]:
         """Transform each token: [B, T, D] -> [B, T, D], and the penalty: a scalar, summed over the tokens."""
@@ -297,9 +314,9 @@ class MixtureOfExperts(nn.Module):
             fill_linear(self.shared.down, std=output_std, generator=generator)
         if self.shared_gate is not None:
             fill_linear(self.shared_gate, std=std, generator=generator)
-        for buffer in (self.choice_bias, self.num_chosen):
-            if buffer is not None:
-                fill_constant(buffer, 0.0)
+        for zero in (self.gate_up_bias, self.down_bias, self.choice_bias, self.num_chosen):
+            if zero is not None:
+                fill_constant(zero, 0.0)
 
     @torch.no_grad()
     def _count(self, chosen: Tensor) -> None:
@@ -317,7 +334,13 @@ class MixtureOfExperts(nn.Module):
         ).int()  # [E]
         rows = flat.to(dtype)[order // num_chosen]  # [N * k, D]
         gate_up = grouped_linear(rows, self.gate_up.to(dtype), ends)  # [N * k, 2F]
-        made = grouped_linear(swiglu(gate_up), self.down.to(dtype), ends)  # [N * k, D]
+        if self.gate_up_bias is not None:
+            gate_up = gate_up + F.embedding(experts, self.gate_up_bias.to(dtype))
+        limit = self.experts.gate_limit
+        gated = swiglu(gate_up) if limit is None else clamped_swiglu(gate_up, limit)
+        made = grouped_linear(gated, self.down.to(dtype), ends)  # [N * k, D]
+        if self.down_bias is not None:
+            made = made + F.embedding(experts, self.down_bias.to(dtype))
         by_token = made[order.argsort()].unflatten(0, (-1, num_chosen))  # [N, k, D]
         return (by_token * routing.weights[..., None].to(dtype)).sum(dim=1).to(flat.dtype)
 
@@ -328,6 +351,13 @@ class MixtureOfExperts(nn.Module):
         if self.experts.router_z_weight:
             penalty = penalty + self.experts.router_z_weight * router_z_loss(scores)
         return penalty * scores.shape[0]
+
+
+def clamped_swiglu(gate_up: Float[Tensor, "*N E"], limit: float) -> Float[Tensor, "*N F"]:
+    """Gate by halves kept within a limit, as gpt-oss does: [..., 2F] -> [..., F]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    gate = gate.clamp(max=limit)
+    return (up.clamp(-limit, limit) + 1) * gate * torch.sigmoid(GATE_SLOPE * gate)
 
 
 def balanced_layers(model: nn.Module) -> list[MixtureOfExperts]:
