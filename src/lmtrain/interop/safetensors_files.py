@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -45,7 +45,6 @@ class TensorToWrite:
     make: Callable[[], Tensor]
 
 
-@final
 class WeightFiles:
     """The tensors of a folder by name, read one by one.
 
@@ -65,7 +64,11 @@ class WeightFiles:
 
     def read(self, name: str) -> Tensor:
         """Return one tensor, in the dtype it is stored in."""
-        path = self.facts[name].file
+        return self.read_from(self.facts[name].file, name)
+
+    @staticmethod
+    def read_from(path: Path, name: str) -> Tensor:
+        """Return one tensor of a file, in the dtype it is stored in."""
         try:
             with safe_open(path, framework="pt") as file:
                 return file.get_tensor(name)
