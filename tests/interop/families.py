@@ -122,6 +122,36 @@ def mistral(draw):
     return {"rope_parameters": any_rope(draw), "head_dim": 16, "sliding_window": draw.choice([5, None])}
 
 
+def experts(draw, count="num_experts"):
+    return {count: draw.choice([4, 6]), "num_experts_per_tok": draw.choice([1, 2, 3])}
+
+
+def mixtral(draw):
+    own = {"sliding_window": draw.choice([5, None]), "head_dim": draw.choice([8, 16])}
+    return {"rope_parameters": any_rope(draw), **own} | experts(draw, "num_local_experts")
+
+
+def olmoe(draw):
+    return {"rope_parameters": any_rope(draw), "norm_topk_prob": draw.random() < 0.5} | experts(draw)
+
+
+def qwen3_moe(draw):
+    sparse = draw.choice([{}, {"decoder_sparse_step": 2}, {"mlp_only_layers": [0, 3]}])
+    own = {"head_dim": draw.choice([8, 16]), "moe_intermediate_size": 24, **sparse, **attention_biases(draw)}
+    return olmoe(draw) | own
+
+
+def qwen2_moe(draw):
+    own = {"qkv_bias": draw.random() < 0.5, "shared_expert_intermediate_size": 40, "use_sliding_window": True}
+    del (both := qwen3_moe(draw))["head_dim"], both["attention_bias"]
+    return both | own | windows(draw)
+
+
+def granitemoe(draw):
+    del (own := granite(draw))["mlp_bias"]
+    return own | experts(draw, "num_local_experts")
+
+
 # what a person calls it: (class of the config, class of the model, settings drawn by a random.Random)
 FAMILIES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", llama),
@@ -136,6 +166,11 @@ FAMILIES = {
     "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", gemma3),
     "glm4": ("Glm4Config", "Glm4ForCausalLM", glm4),
     "phi3": ("Phi3Config", "Phi3ForCausalLM", phi3),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM", mixtral),
+    "olmoe": ("OlmoeConfig", "OlmoeForCausalLM", olmoe),
+    "qwen3 moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM", qwen3_moe),
+    "qwen2 moe": ("Qwen2MoeConfig", "Qwen2MoeForCausalLM", qwen2_moe),
+    "granite moe": ("GraniteMoeConfig", "GraniteMoeForCausalLM", granitemoe),
 }
 
 
@@ -150,7 +185,7 @@ def random_model(name, seed):
     if "dynamic" in str(settings):
         settings["max_position_embeddings"] = 32  # texts are longer
     config = getattr(transformers, config_class)(**settings)
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(seed)
     model = getattr(transformers, model_class)(config).eval()
     with torch.no_grad():
@@ -159,4 +194,41 @@ def random_model(name, seed):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif parameter.shape[0] == config.vocab_size:
                 parameter.mul_(1 / config.hidden_size**0.5)  # embeddings multiplied by as much stay of this order
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn_like(buffer) * 0.1)
     return model
+
+
+def saved_parameters(model, get):
+    """Return `get` of every parameter of a model of transformers by its names in a file."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        value, (place, _, last) = get(parameter), name.rpartition(".")
+        if parameter.ndim != 3 or last not in ("gate_up_proj", "down_proj") or model.config.model_type in STACKED:
+            found[RENAMED.get(model.config.model_type, str)(name)] = value
+            continue
+        parts = [value[:, : value.shape[1] // 2], value[:, value.shape[1] // 2 :]] if "up" in last else [value]
+        of_mixtral = model.config.model_type == "mixtral"
+        place = place.replace(".mlp.", ".block_sparse_moe.") if of_mixtral else place
+        ends = (
+            (["w1", "w3"] if "up" in last else ["w2"])
+            if of_mixtral
+            else (["gate_proj", "up_proj"] if "up" in last else [last])
+        )
+        for end, part in zip(ends, parts, strict=True):
+            found |= {f"{place}.{expert}.{end}.weight": one for expert, one in enumerate(part)}
+    return found
+
+
+def granite_names(name):
+    for ours, theirs in (("experts.gate_up_proj", "input_linear"), ("experts.down_proj", "output_linear")):
+        name = name.replace(ours, f"{theirs}.weight")
+    return name.replace("router.weight", "router.layer.weight")
+
+
+STACKED = ("granitemoe", "gpt_oss")
+RENAMED = {
+    "granitemoe": granite_names,
+    "mixtral": lambda name: name.replace(".mlp.gate.", ".block_sparse_moe.gate."),
+}

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.folders import WITHOUT_EFFECT
+from lmtrain.interop.hf_experts import EXPERT_FAMILIES, read_experts, same_function, write_experts
 from lmtrain.interop.hf_families import FAMILIES, Family, head_width
 from lmtrain.interop.model_settings import (
     MODELS,
@@ -78,10 +79,7 @@ TRAINING_ONLY: Final = frozenset({"experts.load_balance_weight", "experts.router
 # Features of a config, and the only supported value of each.
 ONLY: Final[dict[str, Any]] = {
     "clip_qkv": None,
-    "quantization_config": None,
     "router_jitter_noise": 0.0,
-    "decoder_sparse_step": 1,
-    "mlp_only_layers": [],
     "use_bidirectional_attention": False,
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
@@ -97,7 +95,7 @@ KEYS_WITHOUT_EFFECT: Final = frozenset(
     | {"output_attentions", "output_hidden_states", "return_dict", "is_decoder", "is_encoder_decoder", "id2label"}
     | {"label2id", "problem_type", "tokenizer_class", "chunk_size_feed_forward", "max_length", "temperature", "top_p"}
     | {"top_k", "do_sample", "num_beams", "repetition_penalty", "transformers.js_config", "unsloth_fixed"}
-    | {"unsloth_version", "original_max_position_embeddings", "keys_to_ignore_at_inference"}
+    | {"unsloth_version", "quantization_config", "original_max_position_embeddings", "keys_to_ignore_at_inference"}
 )
 
 
@@ -120,6 +118,8 @@ def write_config(settings: Mapping[str, Any], *, prefer: str | None = None) -> d
         return _write_gpt2(settings)
     ours, closest = _function(settings), {}
     for model_type in sorted(FAMILIES, key=lambda name: name != prefer):
+        if (settings["experts"] is not None) != (model_type in EXPERT_FAMILIES):
+            continue
         config = _write_llama(settings, model_type)
         theirs = _function(complete(read_config(config).settings))
         if FAMILIES[model_type].heads_divide_width and settings["width"] % settings["num_heads"]:
@@ -150,6 +150,7 @@ def _function(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in whole.items():
         if isinstance(value, Mapping) and name not in WITHOUT_EFFECT:
+            value = same_function(value) if name == "experts" else value
             flat |= {f"{name}.{inner}": held for inner, held in value.items()}
             value = value[TARGET]
         flat[name] = value
@@ -304,20 +305,9 @@ def _write_windows(settings: Mapping[str, Any], family: Family) -> dict[str, Any
 
 
 def _write_experts(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]:
-    experts = settings["experts"]
-    if experts is None or not FAMILIES[model_type].has_experts:
+    if settings["experts"] is None:
         return {}
-    config = {
-        "num_local_experts" if model_type == "mixtral" else "num_experts": experts["num_experts"],
-        "num_experts_per_tok": experts["num_experts_per_token"],
-        "router_aux_loss_coef": experts["load_balance_weight"],
-        "output_router_logits": False,
-    }
-    if model_type != "mixtral":
-        config["norm_topk_prob"] = experts["normalize_weights"]
-    if model_type == "qwen3_moe":
-        config |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
-    return config
+    return write_experts(settings["experts"], EXPERT_FAMILIES[model_type], settings["feed_forward_width"])
 
 
 @dataclass
@@ -558,6 +548,8 @@ def _usual_windows(config: ForeignConfig, family: Family, settings: Mapping[str,
     num_layers = settings["num_layers"]
     if family.windows is None:
         return "L" * num_layers
+    if family.windows == "listed" and config.get("use_sliding_window", default=False):
+        raise DataError("config.json: use_sliding_window=true needs layer_types.")
     if family.windows == "unrotated":
         uses = config.get("use_sliding_window", default=False)
         letters = settings["rotary_pattern"] or "R"
@@ -571,15 +563,8 @@ def _usual_windows(config: ForeignConfig, family: Family, settings: Mapping[str,
 
 
 def _read_experts(config: ForeignConfig, model_type: str) -> dict[str, Any] | None:
-    if not FAMILIES[model_type].has_experts:
-        return None
-    return node_of(
-        Experts,
-        num_experts=config.count("num_local_experts", "num_experts"),
-        num_experts_per_token=config.count("num_experts_per_tok"),
-        normalize_weights=model_type == "mixtral" or bool(config.get("norm_topk_prob", default=False)),
-        load_balance_weight=config.get("router_aux_loss_coef", default=0.0),
-    )
+    family = EXPERT_FAMILIES.get(model_type)
+    return None if family is None else read_experts(config, family, config.count("num_hidden_layers"))
 
 
 OWN_TYPE: Final = "lmtrain"

@@ -203,9 +203,11 @@ def _to_write(
 ) -> TensorToWrite:
     def make() -> Tensor:
         cut = part.of(read(tensor.name)).to(dtype)
-        return require_finite(cut, name=part.name, where=where).clone(memory_format=torch.contiguous_format)
+        whole = require_finite(cut, name=part.name, where=where).clone(memory_format=torch.contiguous_format)
+        return whole.view(shape)
 
-    return TensorToWrite(part.name, torch.Size(tensor.part_shape(part)).numel() * dtype.itemsize, make)
+    shape = torch.Size(tensor.part_shape(part))
+    return TensorToWrite(part.name, shape.numel() * dtype.itemsize, make)
 
 
 def _write_tokenizer(model: ModelToExport, folder: Path, *, max_context_tokens: int) -> None:

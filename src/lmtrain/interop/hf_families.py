@@ -42,12 +42,11 @@ class Family:
     width_key: str = "intermediate_size"
     has_head_width: bool = True
     heads_divide_width: bool = False
-    windows: Literal["all", "max_window_layers", "unrotated"] | int | None = None
+    windows: Literal["all", "max_window_layers", "unrotated", "listed"] | int | None = None
     has_window_switch: bool = False
     rope_base: float = 10_000.0
     window_rope_base: float | None = None
     partial: bool = False
-    has_experts: bool = False
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     only: Mapping[str, Any] = field(default_factory=dict[str, Any])
     writes: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -92,6 +91,7 @@ GRANITE_DEFAULTS: Final = {
     "rms_norm_eps": 1e-6,
     **dict.fromkeys((key.name for key in GRANITE_KEYS.values()), 1.0),
 }
+GRANITE_EXPERTS: Final = {"num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.001}
 GEMMA_KEYS: Final = {
     "attention_multiplier": Key(
         name="query_pre_attn_scalar",
@@ -297,7 +297,6 @@ FAMILIES: Final[dict[str, Family]] = {
         },
         windows="all",
         rope_base=1_000_000.0,
-        has_experts=True,
     ),
     "olmoe": Family(
         architecture="OlmoeForCausalLM",
@@ -307,11 +306,11 @@ FAMILIES: Final[dict[str, Family]] = {
             "num_experts": 64,
             "num_experts_per_tok": 8,
             "router_aux_loss_coef": 0.01,
+            "norm_topk_prob": False,
         },
         always={"qk_norm": True, "qk_norm_over": "width"},
         has_head_width=False,
         biases=ATTENTION_BIAS,
-        has_experts=True,
     ),
     "qwen3_moe": Family(
         architecture="Qwen3MoeForCausalLM",
@@ -322,13 +321,44 @@ FAMILIES: Final[dict[str, Family]] = {
             "num_experts": 128,
             "num_experts_per_tok": 8,
             "router_aux_loss_coef": 0.001,
+            "norm_topk_prob": False,
+            "intermediate_size": 6144,
+            "moe_intermediate_size": 768,
         },
         always={"qk_norm": True},
         biases=ATTENTION_BIAS,
         width_key="moe_intermediate_size",
         windows="all",
         has_window_switch=True,
-        has_experts=True,
-        ignored=frozenset({"intermediate_size", "max_window_layers"}),
+        ignored=frozenset({"max_window_layers"}),
+    ),
+    "qwen2_moe": Family(
+        architecture="Qwen2MoeForCausalLM",
+        defaults={
+            "max_position_embeddings": 32_768,
+            "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 16,
+            "intermediate_size": 5632,
+            "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632,
+            "num_experts": 60,
+            "num_experts_per_tok": 4,
+            "router_aux_loss_coef": 0.001,
+            "norm_topk_prob": False,
+            "sliding_window": 4096,
+            "qkv_bias": True,
+        },
+        biases={"qkv_bias": ("qkv",)},
+        has_head_width=False,
+        width_key="moe_intermediate_size",
+        windows="listed",
+        has_window_switch=True,
+        ignored=frozenset({"max_window_layers"}),
+    ),
+    "granitemoe": Family(
+        architecture="GraniteMoeForCausalLM",
+        defaults={**GRANITE_DEFAULTS, **GRANITE_EXPERTS},
+        keys=GRANITE_KEYS,
+        biases=ATTENTION_BIAS,
     ),
 }

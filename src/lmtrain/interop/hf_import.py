@@ -28,6 +28,7 @@ from lmtrain.interop.folders import (
 )
 from lmtrain.interop.hf_config import OWN_TYPE, ModelDescription, read_config
 from lmtrain.interop.model_settings import build
+from lmtrain.interop.packed_weights import unpacked
 from lmtrain.interop.safetensors_files import (
     DTYPES,
     TensorToWrite,
@@ -75,7 +76,7 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
         DataError: The first fault.
     """
     description = _checked(folder, partial(read_config, read_config_file(folder)))
-    files = WeightFiles(folder)
+    files = unpacked(WeightFiles(folder), read_config_file(folder).get("quantization_config"))
     _require_counts(description, files)
     model = _checked(folder, partial(build, description.settings))
     mapped = map_tensors(model, description.model_type)
@@ -179,7 +180,8 @@ def _to_write(model: HuggingFaceModel, tensor: MappedTensor) -> TensorToWrite:
 def _joined(model: HuggingFaceModel, tensor: MappedTensor, dtype: torch.dtype) -> Tensor:
     ours = torch.empty(tensor.shape, dtype=dtype)
     for part in tensor.parts:
-        part.of(ours).copy_(model.read(part.name))
+        view = part.of(ours)
+        view.copy_(model.read(part.name).view(view.shape))
     return ours
 
 
@@ -198,6 +200,8 @@ def _require_counts(description: ModelDescription, files: WeightFiles) -> None:
         counts["experts"] = (EXPERT, experts.get("num_experts", 0))
     for kind, (pattern, stated) in counts.items():
         present = {found[1] for found in map(pattern.search, files.facts) if found}
+        if kind == "experts" and not present:  # one tensor of all
+            present = range(max((facts.shape[0] for facts in files.facts.values() if len(facts.shape) > 2), default=0))
         if stated > len(present):
             raise DataError(
                 f"{files.folder / CONFIG} says {stated} {kind}, and the files have tensors of {len(present)}; "

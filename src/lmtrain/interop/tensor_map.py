@@ -14,13 +14,14 @@ from torch import Tensor
 
 from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
+from lmtrain.interop.hf_experts import EXPERT_FAMILIES, Layout, Place, Region, expert_places
 from lmtrain.interop.hf_families import FAMILIES
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
 
-Region = tuple[slice | int, ...]
-
+FEED_FORWARD = "feed_forward."
 LLAMA_WHOLE = {
     "embedding.token.weight": "model.embed_tokens.weight",
     "final_norm.weight": "model.norm.weight",
@@ -34,11 +35,6 @@ LLAMA_LAYER = {
     "feed_forward_norm": "post_attention_layernorm",
     "feed_forward.down": "mlp.down_proj",
 }
-# gate, up, down and router of experts
-MIXTRAL_EXPERTS = ("block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3", "block_sparse_moe.experts.{}.w2")
-OTHER_EXPERTS = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj")
-MIXTRAL_ROUTER, OTHER_ROUTER = "block_sparse_moe.gate.weight", "mlp.gate.weight"
-
 GPT2_WHOLE = {
     "token_embedding.weight": "transformer.wte.weight",
     "position_embedding.weight": "transformer.wpe.weight",
@@ -57,16 +53,25 @@ GPT2_LAYER = {
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor of theirs and its place in ours; `is_transposed` where theirs is [inputs, outputs], as in GPT-2."""
+    """One tensor of theirs and its place in ours.
+
+    `layout`: theirs is [inputs, outputs] ("transposed"), as in GPT-2; has the two halves of our rows side by side
+    ("pairs"), as in gpt-oss; or both.
+    """
 
     name: str
     region: Region
-    is_transposed: bool = False
+    layout: Layout = "same"
 
     def of(self, ours: Tensor) -> Tensor:
-        """Return this part of our tensor, a view, as theirs."""
+        """Return this part of our tensor, a view, as theirs; pairs as a dim of their own, the last one."""
         view = ours[self.region]
-        return view.mT if self.is_transposed else view
+        if self.layout == "transposed":
+            return view.mT
+        if self.layout == "same":
+            return view
+        pairs = view.unflatten(1, (2, -1)).transpose(1, 2)  # [E, F, 2, ...]
+        return pairs.permute(0, 3, 1, 2) if self.layout == "transposed_pairs" else pairs
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,8 @@ class MappedTensor:
 
     def part_shape(self, part: Part) -> tuple[int, ...]:
         """Return the shape expected of theirs."""
-        return tuple(part.of(torch.empty(self.shape, device="meta")).shape)
+        view = part.of(torch.empty(self.shape, device="meta"))
+        return tuple((view.flatten(-2) if part.layout.endswith("pairs") else view).shape)
 
 
 def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
@@ -93,52 +99,40 @@ def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
     mapped: list[MappedTensor] = []
     for name, tensor in weights.items():
         if isinstance(model, GPT2):
-            parts = (Part(_gpt2_name(name), (), is_transposed=_is_projection(name)),)
+            parts = (Part(_gpt2_name(name), (), "transposed" if _is_projection(name) else "same"),)
         else:
-            parts = tuple(starmap(Part, _llama_places(cast(Llama, model), name, model_type)))
+            parts = tuple(starmap(Part, _llama_places(cast(Llama, model), name, tensor, model_type)))
         mapped.append(MappedTensor(name, tuple(tensor.shape), parts))
     return mapped
 
 
-def _llama_places(model: Llama, name: str, model_type: str) -> Iterator[tuple[str, Region]]:
+def _llama_places(model: Llama, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
     if name in LLAMA_WHOLE:
-        yield LLAMA_WHOLE[name], ()
+        yield LLAMA_WHOLE[name], (), "same"
         return
     _, layer, rest = name.split(".", 2)
     block = cast(LlamaBlock, model.layers[int(layer)])
-    yield from ((f"model.layers.{layer}.{theirs}", region) for theirs, region in _layer_places(block, rest, model_type))
+    for theirs, region, layout in _layer_places(block, rest, tensor, model_type):
+        yield f"model.layers.{layer}.{theirs}", region, layout
 
 
-def _layer_places(block: LlamaBlock, name: str, model_type: str) -> Iterator[tuple[str, Region]]:
-    parameter, (module, _, kind) = block.get_parameter(name), name.rpartition(".")
+def _layer_places(block: LlamaBlock, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
+    module, _, kind = name.rpartition(".")
     names = FAMILIES[model_type].names
     if module in names:
-        yield f"{names[module]}.{kind}", ()
+        yield f"{names[module]}.{kind}", (), "same"
+    elif isinstance(block.feed_forward, MixtureOfExperts) and name.startswith(FEED_FORWARD):
+        yield from expert_places(name.removeprefix(FEED_FORWARD), tensor, EXPERT_FAMILIES[model_type])
     elif module == "self_attention.qkv":
         start = 0
         for letter, width in zip("qkv", block.self_attention.widths, strict=True):
-            yield f"self_attn.{letter}_proj.{kind}", (slice(start, start + width),)
+            yield f"self_attn.{letter}_proj.{kind}", (slice(start, start + width),), "same"
             start += width
     elif module == "feed_forward.gate_up":
-        yield f"mlp.gate_proj.{kind}", (slice(0, parameter.shape[0] // 2),)
-        yield f"mlp.up_proj.{kind}", (slice(parameter.shape[0] // 2, None),)
-    elif module == "feed_forward.router":
-        yield (MIXTRAL_ROUTER if model_type == "mixtral" else OTHER_ROUTER), ()
-    elif name in ("feed_forward.gate_up", "feed_forward.down"):
-        yield from _expert_places(parameter, model_type, is_down=name.endswith("down"))
+        yield f"mlp.gate_proj.{kind}", (slice(0, tensor.shape[0] // 2),), "same"
+        yield f"mlp.up_proj.{kind}", (slice(tensor.shape[0] // 2, None),), "same"
     else:
-        yield f"{LLAMA_LAYER[module]}.{kind}", ()
-
-
-def _expert_places(stack: Tensor, model_type: str, *, is_down: bool) -> Iterator[tuple[str, Region]]:
-    gate, up, down = MIXTRAL_EXPERTS if model_type == "mixtral" else OTHER_EXPERTS
-    half = stack.shape[1] // 2
-    for expert in range(stack.shape[0]):
-        if is_down:
-            yield f"{down.format(expert)}.weight", (expert,)
-        else:
-            yield f"{gate.format(expert)}.weight", (expert, slice(0, half))
-            yield f"{up.format(expert)}.weight", (expert, slice(half, None))
+        yield f"{LLAMA_LAYER[module]}.{kind}", (), "same"
 
 
 def _gpt2_name(name: str) -> str:

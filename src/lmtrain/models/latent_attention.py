@@ -1,7 +1,7 @@
-"""Latent attention (MLA, DeepSeek V2: arXiv 2405.04434 section 2.1): keys and values of all heads from one short vector.
+"""Latent attention (MLA): keys and values of all heads from one short vector of a token.
 
-Training expands the vector into keys and values for any kernel. Generation keeps the vector and the one rotated key of a
-token, and moves the expansion into the queries and the output, section 2.1.2 there.
+DeepSeek V2, arXiv 2405.04434 section 2.1. Training expands the vector into keys and values for any kernel. Generation
+keeps the vector and a token's one rotated key, and moves the expansion into queries and output, section 2.1.2 there.
 B batch, T tokens, D width, H heads, K head width, L latent width, R rotated and N other dimensions of a head, V values.
 """
 

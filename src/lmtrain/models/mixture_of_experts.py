@@ -161,6 +161,7 @@ def router_z_loss(scores: Tensor) -> Tensor:
 
 GATE_SLOPE = 1.702  # of the clamped gate: close to GELU
 GROUPED_KERNEL_SINCE = (9, 0)  # compute capability
+FEWEST_ROWS = 4  # products of fewer round otherwise on a CPU: a token's would depend on the tokens of other documents
 ALIGNED_TO = 8  # bf16 numbers: the kernel's rows begin at multiples of 16 bytes
 
 
@@ -178,7 +179,10 @@ def _grouped_linear(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
         return F.grouped_mm(x, weight.mT, offs=ends)
     y = x.new_empty(x.shape[0], weight.shape[1])
     for matrix, start, end in _groups(weight, ends):
-        torch.mm(x[start:end], matrix.mT, out=y[start:end])
+        if 0 < (missing := FEWEST_ROWS - (end - start)) < FEWEST_ROWS:
+            y[start:end] = torch.mm(F.pad(x[start:end], (0, 0, 0, missing)), matrix.mT)[: end - start]
+        else:
+            torch.mm(x[start:end], matrix.mT, out=y[start:end])
     return y
 
 

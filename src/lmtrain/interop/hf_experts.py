@@ -1,0 +1,184 @@
+"""Experts of transformers' classes: the keys of their routers, and the names and layouts of their tensors."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+from torch import Tensor
+
+from lmtrain.interop.model_settings import node_of
+from lmtrain.models.mixture_of_experts import Experts
+
+Settings = Mapping[str, Any]
+Layout = Literal["same", "transposed", "pairs", "transposed_pairs"]
+Region = tuple[slice | int, ...]
+Place = tuple[str, Region, Layout]  # a tensor of theirs, its part of ours, and its layout
+BIAS_AS_IT_IS: Final = 0.0  # no key of theirs moves it
+
+MIXED: Final[dict[tuple[bool, bool], Layout]] = {  # by whether it is down, and a bias
+    (False, False): "transposed_pairs",
+    (False, True): "pairs",
+    (True, False): "transposed",
+    (True, True): "same",
+}
+
+
+class Keys(Protocol):
+    """A config.json that notes the requested keys."""
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """Return the first of these keys present."""
+        ...
+
+    def count(self, *names: str) -> int:
+        """Return the first of these keys present, a whole number."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertFamily:
+    """The experts of a class: settings by key, settings that no key changes, and the places of tensors.
+
+    `dense`: layers without experts by a step and a list ("step"), or the first ones ("first"). `shared_count` counts
+    shared experts as wide as one of the others, `shared_key` is their width. `router`, `expert` (of gate, up and down)
+    and `shared` name modules within a layer. `stacked` are gate_up and down of all experts in one tensor each, as
+    they are or, with `mixed`, transposed and with gate and up side by side.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    always: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    dense: Literal["step", "first"] | None = None
+    shared_key: str | None = None
+    shared_count: str | None = None
+    router: str = "mlp.gate"
+    expert: tuple[str, str, str] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj")
+    stacked: tuple[str, str] | None = None
+    mixed: bool = False
+    shared: str = "mlp.shared_experts"
+
+
+COUNT: Final = "num_experts"
+CHOSEN: Final = {"num_experts_per_token": "num_experts_per_tok"}
+BALANCE: Final = {"load_balance_weight": "router_aux_loss_coef"}
+NORMALIZED: Final = {"normalize_weights": "norm_topk_prob"}
+QWEN: Final = {COUNT: "num_experts", **CHOSEN, **BALANCE, **NORMALIZED}
+LOCAL: Final = {COUNT: "num_local_experts", **CHOSEN, **BALANCE}
+DEEPSEEK: Final = {COUNT: "n_routed_experts", **CHOSEN, "weight_scale": "routed_scaling_factor"}
+GROUPS: Final = {"num_groups": "n_group", "num_groups_per_token": "topk_group"}
+
+EXPERT_FAMILIES: Final[dict[str, ExpertFamily]] = {
+    "mixtral": ExpertFamily(
+        keys=LOCAL,
+        router="block_sparse_moe.gate",
+        expert=(
+            "block_sparse_moe.experts.{}.w1",
+            "block_sparse_moe.experts.{}.w3",
+            "block_sparse_moe.experts.{}.w2",
+        ),
+    ),
+    "olmoe": ExpertFamily(keys=QWEN),
+    "qwen3_moe": ExpertFamily(keys=QWEN, dense="step"),
+    "qwen2_moe": ExpertFamily(
+        keys=QWEN,
+        always={"shared_gate": True},
+        dense="step",
+        shared_key="shared_expert_intermediate_size",
+        shared="mlp.shared_expert",
+    ),
+    "granitemoe": ExpertFamily(
+        keys=LOCAL,
+        router="block_sparse_moe.router.layer",
+        stacked=("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
+    ),
+}
+
+
+def read_experts(config: Keys, family: ExpertFamily, num_layers: int) -> dict[str, Any]:
+    """Return the settings of experts as a config node."""
+    settings: dict[str, Any] = {}
+    for ours, theirs in family.keys.items():
+        if (value := config.get(theirs)) is not None:
+            settings[ours] = value
+    settings[COUNT] = config.count("num_local_experts", family.keys[COUNT])  # either, in transformers 5.23
+    settings |= family.always
+    if family.shared_key is not None:
+        settings["shared_width"] = config.count(family.shared_key)
+    elif family.shared_count is not None:
+        settings["shared_width"] = config.count(family.shared_count) * config.count("moe_intermediate_size")
+    if family.dense is not None:
+        dense_width, settings["dense_layers"] = (
+            config.count("intermediate_size"),
+            _dense_layers(config, family, num_layers),
+        )
+        settings["dense_width"] = dense_width if settings["dense_layers"] else None
+    return node_of(Experts, **settings)
+
+
+def _dense_layers(config: Keys, family: ExpertFamily, num_layers: int) -> list[int]:
+    if family.dense == "first":
+        return list(range(config.get("first_k_dense_replace", default=0)))
+    step, listed = config.get("decoder_sparse_step", default=1), config.get("mlp_only_layers", default=[])
+    return [layer for layer in range(num_layers) if layer in listed or (layer + 1) % step]
+
+
+def write_experts(experts: Settings, family: ExpertFamily, width: int) -> dict[str, Any]:
+    """Return the keys of experts of a width."""
+    config = {theirs: experts[ours] for ours, theirs in family.keys.items()} | {"output_router_logits": False}
+    layers = list(experts["dense_layers"])
+    if family.shared_key is not None:
+        config[family.shared_key] = experts["shared_width"] or width
+    elif family.shared_count is not None:
+        config[family.shared_count] = (experts["shared_width"] or width) // width
+    if family.dense is not None:
+        config["intermediate_size"] = experts["dense_width"] or width
+    if family.dense == "step":
+        config |= {"decoder_sparse_step": 1, "mlp_only_layers": layers}
+    elif family.dense == "first":
+        config["first_k_dense_replace"] = len(layers)
+    return config
+
+
+def same_function(experts: Settings) -> dict[str, Any]:
+    """Return the settings behind the experts' function, each written in one way."""
+    has_groups, has_dense = experts["num_groups"] > 1, bool(experts["dense_layers"])
+    return {
+        **experts,
+        "bias_step": None if experts["bias_step"] is None else BIAS_AS_IT_IS,
+        "num_groups_per_token": experts["num_groups_per_token"] if has_groups else 1,
+        "dense_width": experts["dense_width"] if has_dense else None,
+        "shared_gate": bool(experts["shared_gate"]),
+    }
+
+
+def expert_places(name: str, tensor: Tensor, family: ExpertFamily) -> Iterator[Place]:
+    """Yield where a tensor of a mixture of experts lies in a layer of theirs."""
+    module, _, kind = name.rpartition(".")
+    names = {
+        "router": family.router,
+        "choice_bias": f"{family.router}.e_score_correction_bias",
+        "shared_gate": f"{family.shared}_gate",
+        "shared.down": f"{family.shared}.down_proj",
+    }
+    if (found := names.get(module or name)) is not None:
+        yield f"{found}.{kind}" if module else found, (), "same"
+    elif module == "shared.gate_up":
+        half = tensor.shape[0] // 2
+        yield f"{family.shared}.gate_proj.{kind}", (slice(0, half),), "same"
+        yield f"{family.shared}.up_proj.{kind}", (slice(half, None),), "same"
+    elif family.stacked is None:
+        yield from _one_by_one(name, tensor, family)
+    else:
+        is_down, is_bias = name.startswith("down"), name.endswith("_bias")
+        stack = family.stacked[is_down] + ("_bias" if is_bias else "")
+        yield stack, (), MIXED[is_down, is_bias] if family.mixed else "same"
+
+
+def _one_by_one(name: str, stack: Tensor, family: ExpertFamily) -> Iterator[Place]:
+    gate, up, down = family.expert
+    half = stack.shape[1] // 2
+    for expert in range(stack.shape[0]):
+        if name == "down":
+            yield f"{down.format(expert)}.weight", (expert,), "same"
+        else:
+            yield f"{gate.format(expert)}.weight", (expert, slice(0, half)), "same"
+            yield f"{up.format(expert)}.weight", (expert, slice(half, None)), "same"
