@@ -152,6 +152,11 @@ def granitemoe(draw):
     return own | experts(draw, "num_local_experts")
 
 
+def gpt_oss(draw):
+    own = {"head_dim": draw.choice([8, 16]), "attention_bias": draw.random() < 0.7, "swiglu_limit": 0.5}
+    return {"rope_parameters": any_rope(draw), **own, **windows(draw)} | experts(draw, "num_local_experts")
+
+
 # what a person calls it: (class of the config, class of the model, settings drawn by a random.Random)
 FAMILIES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", llama),
@@ -170,6 +175,7 @@ FAMILIES = {
     "olmoe": ("OlmoeConfig", "OlmoeForCausalLM", olmoe),
     "qwen3 moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM", qwen3_moe),
     "qwen2 moe": ("Qwen2MoeConfig", "Qwen2MoeForCausalLM", qwen2_moe),
+    "gpt-oss": ("GptOssConfig", "GptOssForCausalLM", gpt_oss),
     "granite moe": ("GraniteMoeConfig", "GraniteMoeForCausalLM", granitemoe),
 }
 

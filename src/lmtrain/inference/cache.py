@@ -142,33 +142,58 @@ class Step(EarlierTokens):
         *,
         window_tokens: int | None,
         soft_cap: float | None = None,
+        sinks: Float[Tensor, " H"] | None = None,
     ) -> Float[Tensor, "1 H N K"]:
         pairs = torch.stack((k[0], v[0])).permute(2, 0, 1, 3)  # [N, 2, Hkv, K]
         store = self._cache.pairs(self._num_attentions, pairs[0])
         self._num_attentions += 1
         store[self._slots, self.positions[0]] = pairs
+        keys, values = store.unbind(2)
+        return self._mix(q, keys, values, window_tokens, _Scores(soft_cap, sinks))
+
+    @override
+    def attend_latent(
+        self, q: Float[Tensor, "1 H N E"], latent: Float[Tensor, "1 N E"], *, latent_width: int
+    ) -> Float[Tensor, "1 H N L"]:
+        store = self._cache.vectors(self._num_shifts, latent[0, 0])
+        self._num_shifts += 1
+        store[self._slots, self.positions[0]] = latent[0]
+        keys = store.unsqueeze(2)  # [R, C, 1, E]
+        return self._mix(q, keys, keys[..., :latent_width], None, _Scores())
+
+    def _mix(
+        self,
+        q: Float[Tensor, "1 H N K"],
+        keys: Float[Tensor, "R C Hkv K"],
+        values: Float[Tensor, "R C Hkv V"],
+        window_tokens: int | None,
+        scores: "_Scores",
+    ) -> Float[Tensor, "1 H N V"]:
+        """Mix kept values: single tokens in one product, longer pieces one by one."""
         singles = self._num_single
-        mixed = [self._attend_singles(q[:, :, :singles], store, window_tokens, soft_cap)] if singles else []
+        mixed = [self._mix_singles(q[:, :, :singles], keys, values, window_tokens, scores)] if singles else []
         first = singles
         for piece in self._pieces[singles:]:
             stop = first + piece.num_tokens
-            mixed.append(_attend_piece(piece, q[:, :, first:stop], store, window_tokens, soft_cap))
+            mixed.append(_mix_piece(piece, q[:, :, first:stop], keys, values, window_tokens, scores))
             first = stop
         return torch.cat(mixed, dim=2) if len(mixed) > 1 else mixed[0]
 
-    def _attend_singles(
+    def _mix_singles(
         self,
         q: Float[Tensor, "1 H P K"],
-        store: Float[Tensor, "R C 2 Hkv K"],
+        keys: Float[Tensor, "R C Hkv K"],
+        values: Float[Tensor, "R C Hkv V"],
         window_tokens: int | None,
-        soft_cap: float | None,
-    ) -> Float[Tensor, "1 H P K"]:
+        scores: "_Scores",
+    ) -> Float[Tensor, "1 H P V"]:
         """Let one token of each text see its cached ones: all texts in one product, the slots between them too."""
         singles = self._pieces[: self._num_single]
         slots, ends = [piece.slot for piece in singles], [piece.end for piece in singles]
         first, num_rows, end = min(slots), max(slots) + 1 - min(slots), max(ends)
         start = 0 if window_tokens is None else max(0, min(ends) - window_tokens)
-        keys, values = store[first : first + num_rows, start:end].permute(2, 0, 3, 1, 4).unbind(0)  # [R, Hkv, S, K]
+        kept = (slice(first, first + num_rows), slice(start, end))
+        keys, values = keys[kept].transpose(1, 2), values[kept].transpose(1, 2)  # [R, Hkv, S, K]
         rows = self._slots[: len(slots)] - first
         queries = q[0].transpose(0, 1).unflatten(1, (keys.shape[1], -1))  # [P, Hkv, G, K]
         queries = queries.new_zeros(num_rows, *queries.shape[1:]).index_copy_(0, rows, queries)
@@ -179,31 +204,52 @@ class Step(EarlierTokens):
             mask = torch.zeros(distance.shape, dtype=q.dtype, device=q.device)
             self._masks[window_tokens] = mask.masked_fill(~_is_seen(distance, window_tokens), -math.inf)[:, None, None]
         mask = self._masks.get(window_tokens)  # None: the one text sees all that is read
-        if soft_cap is None:
+        if scores.are_plain:
             mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         else:
             seen = torch.ones(1, 1, dtype=torch.bool, device=q.device) if mask is None else mask == 0
-            mixed = mix_seen(queries, keys, values, seen, soft_cap=soft_cap)
+            mixed = scores.mix(queries.flatten(1, 2).unsqueeze(2), keys, values, seen).unflatten(1, queries.shape[1:3])
+            mixed = mixed.squeeze(3)
         return mixed[rows].flatten(1, 2).transpose(0, 1).unsqueeze(0)
 
 
-def _attend_piece(
+@final
+@dataclass(frozen=True)
+class _Scores:
+    """What is done to scores in addition to a softmax."""
+
+    soft_cap: float | None = None
+    sinks: Float[Tensor, " H"] | None = None
+
+    @property
+    def are_plain(self) -> bool:
+        """Return whether a fused kernel does all."""
+        return self.soft_cap is None and self.sinks is None
+
+    def mix(self, q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+        """Mix values in plain products."""
+        return mix_seen(q, keys, values, seen, soft_cap=self.soft_cap, sinks=self.sinks)
+
+
+def _mix_piece(
     piece: Piece,
     q: Float[Tensor, "1 H T K"],
-    store: Float[Tensor, "R C 2 Hkv K"],
+    keys: Float[Tensor, "R C Hkv K"],
+    values: Float[Tensor, "R C Hkv V"],
     window_tokens: int | None,
-    soft_cap: float | None,
-) -> Float[Tensor, "1 H T K"]:
+    scores: _Scores,
+) -> Float[Tensor, "1 H T V"]:
     """Let each token of a piece see those before it in its text."""
     first = 0 if window_tokens is None else max(0, piece.start + 1 - window_tokens)
-    keys, values = store[piece.slot : piece.slot + 1, first : piece.end].permute(2, 0, 3, 1, 4).unbind(0)
-    is_causal = soft_cap is None and piece.start == 0 and (window_tokens is None or window_tokens >= piece.end)
+    kept = (slice(piece.slot, piece.slot + 1), slice(first, piece.end))
+    keys, values = keys[kept].transpose(1, 2), values[kept].transpose(1, 2)
+    is_causal = scores.are_plain and piece.start == 0 and (window_tokens is None or window_tokens >= piece.end)
     mask = None
     if not is_causal:
         places = torch.arange(first, piece.end, device=q.device)
         mask = _is_seen(places[piece.start - first :, None] - places, window_tokens)
-    if soft_cap is not None and mask is not None:
-        return mix_seen(q, keys, values, mask, soft_cap=soft_cap)
+    if not scores.are_plain and mask is not None:
+        return scores.mix(q, keys, values, mask)
     is_grouped = q.shape[1] != keys.shape[1]
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=is_causal, enable_gqa=is_grouped)
 

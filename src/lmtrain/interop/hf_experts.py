@@ -85,6 +85,13 @@ EXPERT_FAMILIES: Final[dict[str, ExpertFamily]] = {
         shared_key="shared_expert_intermediate_size",
         shared="mlp.shared_expert",
     ),
+    "gpt_oss": ExpertFamily(
+        keys={**LOCAL, "gate_limit": "swiglu_limit"},
+        always={"biases": True},
+        router="mlp.router",
+        stacked=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+        mixed=True,
+    ),
     "granitemoe": ExpertFamily(
         keys=LOCAL,
         router="block_sparse_moe.router.layer",

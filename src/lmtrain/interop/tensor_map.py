@@ -29,6 +29,7 @@ LLAMA_WHOLE = {
 }
 LLAMA_LAYER = {
     "attention_norm": "input_layernorm",
+    "self_attention": "self_attn",
     "self_attention.output": "self_attn.o_proj",
     "self_attention.q_norm": "self_attn.q_norm",
     "self_attention.k_norm": "self_attn.k_norm",

@@ -38,8 +38,15 @@ class EarlierTokens(ABC):
         *,
         window_tokens: int | None,
         soft_cap: float | None = None,
+        sinks: Float[Tensor, " H"] | None = None,
     ) -> Float[Tensor, "1 H N K"]:
         """Keep keys and values, and mix those visible to each token: [1, H, N, K] -> [1, H, N, K]."""
+
+    @abstractmethod
+    def attend_latent(
+        self, q: Float[Tensor, "1 H N E"], latent: Float[Tensor, "1 N E"], *, latent_width: int
+    ) -> Float[Tensor, "1 H N L"]:
+        """Keep one vector a token, the key of all heads, and mix its first L dimensions as their values."""
 
 
 Documents = Int[Tensor, "B T"] | EarlierTokens

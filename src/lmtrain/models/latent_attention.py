@@ -21,6 +21,7 @@ from lmtrain.models.documents import EarlierTokens
 from lmtrain.models.residual_stream import RMSNorm
 from lmtrain.models.rope import rotate
 from lmtrain.models.self_attention import AttentionSettings, Positions
+from lmtrain.models.weight_init import fill_linear
 
 NORM_EPS = 1e-6  # of the latent vectors, whatever the model's other norms have
 
@@ -72,12 +73,6 @@ class LatentAttention(nn.Module):
         self.output = nn.Linear(self.num_heads * widths.value, width, bias=False)
 
     @property
-    def inputs(self) -> list[nn.Linear]:
-        """Return the matrices of input, in their order."""
-        linears = (self.query_down, self.query_up, self.latent_down, self.latent_up)
-        return [linear for linear in linears if linear is not None]
-
-    @property
     def attention_shape(self) -> AttentionShape:
         """Return the accounting's facts."""
         return AttentionShape(self.num_heads, self.widths.head, value_width=self.widths.value)
@@ -99,15 +94,16 @@ class LatentAttention(nn.Module):
             mixed = self._mixed(torch.cat((q, q_rotated), dim=-1), k, v, positions)
         return self.output(mixed.flatten(2))
 
-    def initialize_norms(self) -> None:
-        """Start the norms at 1."""
-        for norm in (self.query_norm, self.latent_norm):
-            if norm is not None:
-                norm.initialize_weights()
+    def initialize_inputs(self, generator: torch.Generator, *, std: float) -> None:
+        """Fill all matrices but the one into the residual stream."""
+        for linear in (self.query_down, self.query_up, self.latent_down, self.latent_up):
+            if linear is not None:
+                fill_linear(linear, std=std, generator=generator)
 
     def _split(self, x: Float[Tensor, "B T E"], last: int) -> tuple[Tensor, Tensor]:
         """Cut each head into N dimensions and the last ones."""
-        return x.unflatten(-1, (self.num_heads, -1)).split((self.widths.unrotated, last), dim=-1)
+        plain, rest = x.unflatten(-1, (self.num_heads, -1)).split((self.widths.unrotated, last), dim=-1)
+        return plain, rest
 
     def _rotated(self, heads: Float[Tensor, "B T h R"], positions: Positions) -> Float[Tensor, "B T h R"]:
         return rotate(heads, positions.cos, positions.sin, neighbours=self.rotary_neighbours)
@@ -146,5 +142,5 @@ class LatentAttention(nn.Module):
         width = widths.latent + widths.rotated
         queries = queries * (self.attention_multiplier * (width / widths.head) ** 0.5)  # for 1 / sqrt(width)
         key = torch.cat((latent.unsqueeze(2), k_rotated), dim=-1)  # [1, T, 1, L + R]
-        mixed = earlier.attend_latent(queries.transpose(1, 2), key.transpose(1, 2), latent_width=widths.latent)
+        mixed = earlier.attend_latent(queries.transpose(1, 2), key[:, :, 0], latent_width=widths.latent)
         return torch.einsum("bhtl,hvl->bthv", mixed, of_values)

@@ -106,7 +106,7 @@ class LlamaBlock(nn.Module):
 
     def initialize_weights(self, generator: torch.Generator, *, std: float, output_std: float) -> None:
         """Fill in place; `output_std` is of the two matrices into the residual stream."""
-        fill_linear(self.self_attention.qkv, std=std, generator=generator)
+        self.self_attention.initialize_inputs(generator, std=std)
         if isinstance(self.feed_forward, MixtureOfExperts):
             fill_linear(self.self_attention.output, std=output_std, generator=generator)
             self.feed_forward.initialize_weights(generator, std=std, output_std=output_std)
@@ -131,9 +131,9 @@ class Llama(LanguageModel):
 
     One keyword a setting, as the command line types them (`model.num_kv_heads=8`); parts take them in groups.
     `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`, `attention_multiplier`,
-    `attention_soft_cap`, `rotary_share`, `rotary_neighbours`: as in AttentionSettings. Of `rotary_pattern`,
-    repeated, R layers rotate and N layers do not. `window_tokens` is the sliding window of all layers, or of those
-    that `window_pattern`, repeated, spells S, while L see the whole context; `window_rope_base` is their base of
+    `attention_soft_cap`, `attention_sinks`, `rotary_share`, `rotary_neighbours`: as in AttentionSettings. Of
+    `rotary_pattern`, repeated, R layers rotate and N layers do not. `window_tokens` is the sliding window of all
+    layers, or of those that `window_pattern`, repeated, spells S, while L see the whole context; `window_rope_base` is their base of
     rotations, never scaled. `zero_centered_norms`: as in RMSNorm. Token vectors, branches and logits are multiplied
     by `embedding_multiplier`, `residual_multiplier` and `logit_multiplier`. `experts` makes every feed-forward a
     mixture of experts, `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a
@@ -174,6 +174,7 @@ class Llama(LanguageModel):
         qk_norm_over: NormOver = "head",
         attention_multiplier: float = 1.0,
         attention_soft_cap: float | None = None,
+        attention_sinks: bool = False,
         embedding_multiplier: float = 1.0,
         residual_multiplier: float = 1.0,
         logit_multiplier: float = 1.0,
@@ -205,10 +206,11 @@ class Llama(LanguageModel):
         qk = QueryKeyNorm(
             scale=qk_norm_scale, over=qk_norm_over, is_on=qk_norm, eps=norm_eps, zero_centered=zero_centered_norms
         )
-        attention = attention if attention_soft_cap is None else SoftCapped(attention, attention_soft_cap)
+        if attention_soft_cap is not None or attention_sinks:
+            attention = SoftCapped(attention, attention_soft_cap)
         settings = AttentionSettings(
             num_heads=num_heads, num_kv_heads=num_kv_heads, head_width=head_width, kernel=attention, qk_norm=qk,
-            multiplier=attention_multiplier, biases=tuple(biases), key_smear=key_smear,
+            multiplier=attention_multiplier, biases=tuple(biases), sinks=attention_sinks, key_smear=key_smear,
             rotary_share=rotary_share, rotary_neighbours=rotary_neighbours, value_gate_width=value_gate_width,
         )  # fmt: skip
         self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, attention

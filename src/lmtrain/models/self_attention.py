@@ -5,7 +5,7 @@ B batch, T tokens, D width, H heads, Hkv key and value heads, K head width, R ro
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Literal, final
+from typing import Literal, cast, final
 
 import torch
 from jaxtyping import Float
@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from lmtrain.accounting.model.model_shape import AttentionShape
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import Attention, Seen
+from lmtrain.models.attention.soft_capped import SoftCapped
 from lmtrain.models.dimensions import check_above_zero, check_gate, check_heads, check_positive
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear
 from lmtrain.models.residual_stream import Mix, RMSNorm, rms_norm
 from lmtrain.models.rope import rotate
+from lmtrain.models.weight_init import fill_constant, fill_linear
 
 NormOver = Literal["head", "width"]
 
@@ -84,10 +86,10 @@ class AttentionSettings:
     """Heads, kernel and norms of self-attention, alike in all layers of a model.
 
     `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a
-    factor of scores, bent by `soft_cap` c to c tanh(score / c) where it is given. `biases` are of "qkv" and
-    "output". The first `rotary_share` of a head's dimensions rotate, in pairs of neighbours or of halves.
-    `value_gate_width` is the number of a token's first dimensions read by gates of value embeddings; None has two
-    learned scalars in their place.
+    factor of scores, bent by `soft_cap` c to c tanh(score / c) where it is given. `sinks` learns the score of one more
+    token of each head, whose value is 0. `biases` are of "qkv" and "output". The first `rotary_share` of a head's
+    dimensions rotate, in pairs of neighbours or of halves. `value_gate_width` is the number of a token's first
+    dimensions read by gates of value embeddings; None has two learned scalars in their place.
     """
 
     num_heads: int
@@ -97,6 +99,7 @@ class AttentionSettings:
     multiplier: float = 1.0
     soft_cap: float | None = None
     biases: Collection[str] = ()
+    sinks: bool = False
     rotary_share: float = 1.0
     rotary_neighbours: bool = False
     qk_norm: QueryKeyNorm = field(default_factory=QueryKeyNorm)
@@ -163,6 +166,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(self.widths[0], width, bias="output" in settings.biases)
         self.q_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_heads)
         self.k_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_kv_heads)
+        self.sinks = nn.Parameter(torch.zeros(self.num_heads)) if settings.sinks else None
         self.key_smear = Smear(self.value_width) if settings.key_smear else None
         self.value_gate, self.value_mix = None, None
         if value_embedding and settings.value_gate_width is not None:
@@ -193,8 +197,18 @@ class SelfAttention(nn.Module):
         if self.attention_multiplier != 1.0:
             q = q * self.attention_multiplier
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), self._heads(v).transpose(1, 2)
-        mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=positions.seen)  # [B, H, T, K]
+        if self.sinks is None:
+            mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=positions.seen)  # [B, H, T, K]
+        else:
+            kernel = cast("SoftCapped", self.attention)
+            mixed = kernel.attend(q, k, v, self.window_tokens, positions.seen, sinks=self.sinks)
         return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def initialize_inputs(self, generator: torch.Generator, *, std: float) -> None:
+        """Fill all but the matrix into the residual stream and the parts that start alike anywhere."""
+        fill_linear(self.qkv, std=std, generator=generator)
+        if self.sinks is not None:
+            fill_constant(self.sinks, 0.0)
 
     def _queries_and_keys(
         self, qk: Float[Tensor, "B T E"], positions: Positions

@@ -102,4 +102,5 @@ def matmul_flops(num_rows: int, num_inner: int, num_columns: int) -> int:
 
 def _attention_flops(layer: AttentionShape, seen: float) -> float:
     """Two products (scores, values) of 2 FLOPs a term, three times over for forward and backward."""
-    return 12 * layer.num_heads * layer.head_width * seen
+    both = layer.head_width + (layer.head_width if layer.value_width is None else layer.value_width)
+    return 6 * layer.num_heads * both * seen

@@ -21,15 +21,24 @@ def mix_seen(
     seen: Bool[Tensor, "*B T S"],
     *,
     soft_cap: float | None = None,
+    sinks: Float[Tensor, " H"] | None = None,
 ) -> Float[Tensor, "B H T K"]:
-    """Mix the values that each query sees: [B, H, T, K]; a `soft_cap` c bends scores to c tanh(score / c)."""
+    """Mix the values that each query sees: [B, H, T, K]; a `soft_cap` c bends scores to c tanh(score / c).
+
+    `sinks` are the score of one more token of each head, whose value is 0.
+    """
     num_heads = q.shape[1]
     k, v = repeat_heads(k, num_heads), repeat_heads(v, num_heads)  # [B, H, S, K]
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, H, T, S]
     scores = scores if scores.dtype == torch.float64 else scores.float()
     if soft_cap is not None:
         scores = soft_cap * torch.tanh(scores / soft_cap)
-    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    scores = scores.masked_fill(~seen, float("-inf"))
+    if sinks is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        of_sinks = sinks.to(scores.dtype).view(-1, 1, 1).expand(*scores.shape[:-1], 1)
+        weights = torch.cat((scores, of_sinks), dim=-1).softmax(dim=-1)[..., :-1]
     return weights.to(v.dtype) @ v
 
 

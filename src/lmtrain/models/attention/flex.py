@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import AttentionFacts
@@ -37,10 +37,20 @@ class Flex(Attention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
         if not isinstance(documents, Prepared):
             documents = self.prepare(documents, num_tokens=q.shape[-2], windows=(window_tokens,), device=q.device)
+        return self._attend(q, k, v, documents.parts[window_tokens])
+
+    def with_sinks(
+        self, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, *, window_tokens: int | None, documents: Prepared
+    ) -> Tensor:
+        """Mix values next to one more token of each head, with the score `sinks` [H] and a value of 0."""
+        mixed, aux = self._attend(q, k, v, documents.parts[window_tokens], return_aux=AuxRequest(lse=True))
+        share = torch.sigmoid(aux.lse - sinks.view(-1, 1))  # [B, H, T]
+        return mixed * share.unsqueeze(-1).to(mixed.dtype)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, block_mask: BlockMask, **wanted: Any) -> Any:
         attend = flex_attention if torch.compiler.is_compiling() or q.device.type == "cpu" else _compiled()
-        block_mask: BlockMask = documents.parts[window_tokens]
         bend = None if self.soft_cap is None else _bending(self.soft_cap)
-        return attend(q, k, v, score_mod=bend, block_mask=block_mask, enable_gqa=q.shape[1] != k.shape[1])
+        return attend(q, k, v, score_mod=bend, block_mask=block_mask, enable_gqa=q.shape[1] != k.shape[1], **wanted)
 
     @override
     def prepare(

@@ -1,4 +1,7 @@
-"""Attention with bent scores, c tanh(score / c): Gemma 2, arXiv 2408.00118 section 2. Fused kernels of torch have none.
+"""Attention with bent scores, c tanh(score / c) (Gemma 2, arXiv 2408.00118 section 2), or with sinks (gpt-oss).
+
+A sink is the learned score of one more token of a head, whose value is 0: a head may look at nothing. Fused kernels of
+torch have neither.
 
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
@@ -29,22 +32,37 @@ from lmtrain.models.documents import EarlierTokens
 @final
 @dataclass(frozen=True)
 class SoftCapped(Attention):
-    """Bend scores at `cap`: in torch's flex kernel on a GPU, in plain products elsewhere, whatever `kernel` is."""
+    """Bend scores at `cap`, if any, and mix next to sinks: in flex on a GPU, in plain products elsewhere."""
 
     kernel: Attention
-    cap: float
+    cap: float | None
 
     @override
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        window_tokens: int | None,
+        documents: Seen,
+        *,
+        sinks: Float[Tensor, " H"] | None = None,
+    ) -> Tensor:
         if isinstance(documents, Prepared) and isinstance(documents.parts, EarlierTokens):
-            return documents.parts.attend(q, k, v, window_tokens=window_tokens, soft_cap=self.cap)
-        if q.is_cuda:
+            return documents.parts.attend(q, k, v, window_tokens=window_tokens, soft_cap=self.cap, sinks=sinks)
+        if q.is_cuda and sinks is None:
             return Flex(soft_cap=self.cap)(q, k, v, window_tokens=window_tokens, documents=documents)
+        if q.is_cuda and sinks is not None:
+            flex = Flex(soft_cap=self.cap)
+            if not isinstance(documents, Prepared):
+                windows = (window_tokens,)
+                documents = flex.prepare(documents, num_tokens=q.shape[2], windows=windows, device=q.device)
+            return flex.with_sinks(q, k, v, sinks, window_tokens=window_tokens, documents=documents)
         num_tokens = q.shape[2]
         seen = mask_of(documents, num_tokens=num_tokens, window_tokens=window_tokens, device=q.device)
         if seen is None:
             seen = seen_tokens(num_tokens, window_tokens=None, device=q.device)
-        return mix_seen(q, k, v, seen, soft_cap=self.cap)
+        return mix_seen(q, k, v, seen, soft_cap=self.cap, sinks=sinks)
 
     @override
     def prepare(
@@ -55,4 +73,5 @@ class SoftCapped(Attention):
 
     @override
     def describe(self, place: KernelTarget) -> str:
-        return f"scores capped at {self.cap} in {'flex' if place.device_type == 'cuda' else 'plain products'}"
+        what = "sinks" if self.cap is None else f"scores capped at {self.cap}"
+        return f"{what} in {'flex' if place.device_type == 'cuda' else 'plain products'}"
