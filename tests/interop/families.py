@@ -157,6 +157,25 @@ def gpt_oss(draw):
     return {"rope_parameters": any_rope(draw), **own, **windows(draw)} | experts(draw, "num_local_experts")
 
 
+def deepseek(draw):
+    latent = {"q_lora_rank": draw.choice([None, 12]), "kv_lora_rank": draw.choice([8, 16]), "qk_nope_head_dim": 8}
+    latent |= {"qk_rope_head_dim": 4, "v_head_dim": draw.choice([8, 16]), "num_key_value_heads": 4}
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    rope |= draw.choice([{}, {"mscale": 0.7, "mscale_all_dim": 0.4}, {"mscale_all_dim": 0.9}])
+    groups = draw.choice([{"n_group": 1, "topk_group": 1}, {"n_group": 3, "topk_group": 2}])
+    own = {"routed_scaling_factor": 1.5, "n_shared_experts": draw.choice([1, 2]), "moe_intermediate_size": 24}
+    own |= {"first_k_dense_replace": draw.choice([0, 1]), "n_routed_experts": 6, "num_experts_per_tok": 2}
+    return {"rope_parameters": draw.choice([plain_rope(draw), plain_rope(draw) | rope])} | latent | groups | own
+
+
+def deepseek_v2(draw):
+    return deepseek(draw) | {"topk_method": draw.choice(["greedy", "group_limited_greedy"])}
+
+
+def deepseek_v3(draw):
+    return deepseek(draw) | {"norm_topk_prob": draw.random() < 0.5, "rope_interleave": draw.random() < 0.5}
+
+
 # what a person calls it: (class of the config, class of the model, settings drawn by a random.Random)
 FAMILIES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", llama),
@@ -176,6 +195,8 @@ FAMILIES = {
     "qwen3 moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM", qwen3_moe),
     "qwen2 moe": ("Qwen2MoeConfig", "Qwen2MoeForCausalLM", qwen2_moe),
     "gpt-oss": ("GptOssConfig", "GptOssForCausalLM", gpt_oss),
+    "deepseek v2": ("DeepseekV2Config", "DeepseekV2ForCausalLM", deepseek_v2),
+    "deepseek v3": ("DeepseekV3Config", "DeepseekV3ForCausalLM", deepseek_v3),
     "granite moe": ("GraniteMoeConfig", "GraniteMoeForCausalLM", granitemoe),
 }
 

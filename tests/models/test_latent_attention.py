@@ -10,6 +10,7 @@ from lmtrain.models.self_attention import AttentionSettings, Positions
 
 WIDTH, NUM_HEADS, NUM_TOKENS = 32, 4, 11
 NAMES = {
+    "query": "q_proj",
     "query_down": "q_a_proj",
     "query_norm": "q_a_layernorm",
     "query_up": "q_b_proj",
@@ -47,7 +48,6 @@ def deepseek(version, widths):
 
 def pairs_of(ours, theirs):
     for name, other in NAMES.items():
-        other = "q_proj" if name == "query_up" and theirs.q_lora_rank is None else other
         if getattr(ours, name) is not None:
             yield getattr(ours, name).weight, getattr(theirs, other).weight
 

@@ -25,6 +25,7 @@ from lmtrain.interop.model_settings import (
     plain,
 )
 from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
 from lmtrain.models.llama_settings import layer_windows, rotated_layers
 from lmtrain.models.mixture_of_experts import Experts
@@ -72,6 +73,13 @@ ROPE_KEYS: Final = frozenset(  # of any kind of rotation
     {"rope_type", "type", "rope_theta", "partial_rotary_factor", "short_factor", "long_factor"}
     | {"mscale", "mscale_all_dim", *LLAMA_SCALING.values(), *YARN_SCALING.values()}
 )
+LATENT_KEYS: Final = {
+    "kv_lora_rank": "latent",
+    "qk_nope_head_dim": "unrotated",
+    "qk_rope_head_dim": "rotated",
+    "v_head_dim": "value",
+    "q_lora_rank": "query_latent",
+}
 ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
 GATED_ACTIVATIONS: Final = {"silu": "swiglu", "gelu_pytorch_tanh": "geglu_tanh"}
 GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
@@ -118,7 +126,8 @@ def write_config(settings: Mapping[str, Any], *, prefer: str | None = None) -> d
         return _write_gpt2(settings)
     ours, closest = _function(settings), {}
     for model_type in sorted(FAMILIES, key=lambda name: name != prefer):
-        if (settings["experts"] is not None) != (model_type in EXPERT_FAMILIES):
+        has_experts, is_latent = settings["experts"] is not None, settings["latent_attention"] is not None
+        if has_experts != (model_type in EXPERT_FAMILIES) or is_latent != FAMILIES[model_type].latent:
             continue
         config = _write_llama(settings, model_type)
         theirs = _function(complete(read_config(config).settings))
@@ -233,10 +242,16 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
     }
     if family.lists_layers:
         config["layer_types"] = ["attention"] * settings["num_layers"]
+    if family.latent:
+        widths = settings["latent_attention"] or dict.fromkeys(LATENT_KEYS.values())
+        config |= {theirs: widths[ours] for theirs, ours in LATENT_KEYS.items()}
     config |= {key.name: key.write(settings[name], settings) for name, key in family.keys.items()}
-    return (
-        config | _write_rope(settings, family) | _write_windows(settings, family) | _write_experts(settings, model_type)
-    )
+    config |= _write_rope(settings, family)
+    if family.latent and config["rope_scaling"]:  # a factor of scores, in the terms of YaRN
+        factor, scale = config["rope_scaling"].get("factor", 1.0), math.sqrt(settings["attention_multiplier"])
+        weight = {"mscale_all_dim": (scale - 1) / (yarn_scale(factor) - 1) if factor > 1 else 0.0}
+        config |= {style: config[style] | weight for style in ("rope_parameters", "rope_scaling")}
+    return config | _write_windows(settings, family) | _write_experts(settings, model_type)
 
 
 def _write_rope(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
@@ -404,7 +419,11 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     counts = {ours: config.count(theirs) for ours, theirs in LLAMA_COUNTS.items()}
     places = [place for key, held in family.biases.items() if config.get(key, default=False) for place in held]
     act, own_width = family.activation_key, config.get("head_dim")
-    if not family.has_head_width and own_width not in (None, counts["width"] // counts["num_heads"]):
+    if (
+        not family.has_head_width
+        and not family.latent
+        and own_width not in (None, counts["width"] // counts["num_heads"])
+    ):
         raise DataError(f"config.json: head_dim={own_width} is not supported; remove the key.")
     settings = counts | {
         "num_kv_heads": config.get("num_key_value_heads", default=counts["num_heads"]),
@@ -417,11 +436,19 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
         "experts": _read_experts(config, model_type),
         **family.always,
     }
+    if family.latent:
+        config.asked |= LATENT_KEYS.keys()
+        widths = {ours: config.get(theirs) for theirs, ours in LATENT_KEYS.items()}
+        settings |= {"latent_attention": node_of(LatentWidths, **widths), "num_kv_heads": None}
     settings |= {name: derive(settings) for name, derive in family.derived.items()}
     for name, key in family.keys.items():
         theirs = _unrotated_flags(config, settings) if key.name == "no_rope_layers" else config.get(key.name)
         settings[name] = None if theirs is None and name.endswith("cap") else key.read(theirs, settings)
     settings |= _read_rope(config, family, settings) | _read_windows(config, family, settings)
+    if family.latent:
+        style = config.get("rope_parameters", "rope_scaling", default={})
+        weight = style.get("mscale_all_dim") if style.get("rope_type", style.get("type")) != "default" else None
+        settings["attention_multiplier"] = yarn_scale(style["factor"], weight) ** 2 if weight else 1.0
     return node_of(Llama, **settings)
 
 

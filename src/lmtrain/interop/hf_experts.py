@@ -42,7 +42,7 @@ class ExpertFamily:
     `dense`: layers without experts by a step and a list ("step"), or the first ones ("first"). `shared_count` counts
     shared experts as wide as one of the others, `shared_key` is their width. `router`, `expert` (of gate, up and down)
     and `shared` name modules within a layer. `stacked` are gate_up and down of all experts in one tensor each, as
-    they are or, with `mixed`, transposed and with gate and up side by side.
+    they are or, with `mixed`, transposed and with gate and up side by side. `has_choice_key`: a key turns groups on.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -55,8 +55,10 @@ class ExpertFamily:
     stacked: tuple[str, str] | None = None
     mixed: bool = False
     shared: str = "mlp.shared_experts"
+    has_choice_key: bool = False
 
 
+GREEDY: Final = "greedy"
 COUNT: Final = "num_experts"
 CHOSEN: Final = {"num_experts_per_token": "num_experts_per_tok"}
 BALANCE: Final = {"load_balance_weight": "router_aux_loss_coef"}
@@ -92,6 +94,19 @@ EXPERT_FAMILIES: Final[dict[str, ExpertFamily]] = {
         stacked=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
         mixed=True,
     ),
+    "deepseek_v2": ExpertFamily(
+        keys={**DEEPSEEK, **GROUPS},
+        always={"normalize_weights": False},
+        dense="first",
+        shared_count="n_shared_experts",
+        has_choice_key=True,
+    ),
+    "deepseek_v3": ExpertFamily(
+        keys={**DEEPSEEK, **GROUPS, **NORMALIZED},
+        always={"scores": "sigmoid", "bias_step": BIAS_AS_IT_IS},
+        dense="first",
+        shared_count="n_shared_experts",
+    ),
     "granitemoe": ExpertFamily(
         keys=LOCAL,
         router="block_sparse_moe.router.layer",
@@ -108,6 +123,8 @@ def read_experts(config: Keys, family: ExpertFamily, num_layers: int) -> dict[st
             settings[ours] = value
     settings[COUNT] = config.count("num_local_experts", family.keys[COUNT])  # either, in transformers 5.23
     settings |= family.always
+    if family.has_choice_key and config.get("topk_method") == GREEDY:
+        settings |= {"num_groups": 1, "num_groups_per_token": 1}
     if family.shared_key is not None:
         settings["shared_width"] = config.count(family.shared_key)
     elif family.shared_count is not None:
@@ -131,6 +148,8 @@ def _dense_layers(config: Keys, family: ExpertFamily, num_layers: int) -> list[i
 def write_experts(experts: Settings, family: ExpertFamily, width: int) -> dict[str, Any]:
     """Return the keys of experts of a width."""
     config = {theirs: experts[ours] for ours, theirs in family.keys.items()} | {"output_router_logits": False}
+    if family.has_choice_key:
+        config["topk_method"] = GREEDY if experts["num_groups"] == 1 else "group_limited_greedy"
     layers = list(experts["dense_layers"])
     if family.shared_key is not None:
         config[family.shared_key] = experts["shared_width"] or width

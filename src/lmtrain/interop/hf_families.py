@@ -24,12 +24,12 @@ class Family:
     """A class of transformers.
 
     `defaults` are what it takes where config.json has no such key. `always` and `derived` (from other settings) are
-    settings of ours that no key changes; `keys` are settings beyond those of all classes, `biases` the places that a
-    key of true or false gives biases. `windows`: "all" layers or those from "max_window_layers" on, the "unrotated",
-    or all but each such a layer; None has none. `rope_by_layer` has a base for windows, `partial` a share that rotates.
-    `names` are of tensors, where they differ from Llama's; a fused one stays so. `only` are keys with one supported
-    value, `ignored` keys without effect, `writes` keys that the class checks all the same. One that `lists_layers` has
-    other kinds of layers without a list.
+    settings of ours that no key changes; `keys` are settings beyond those of all classes, `biases` the places that
+    a key of true or false gives biases. `windows`: "all" layers or those from "max_window_layers" on, the
+    "unrotated", or all but each such a layer; None has none. `rope_by_layer` has a base for windows, `partial` a
+    share that rotates, `latent` attention from latent vectors. `names` are of tensors, where they differ from
+    Llama's; a fused one stays so. `only` are keys with one supported value, `ignored` keys without effect, `writes`
+    keys that the class checks all the same. One that `lists_layers` has other kinds of layers without a list.
     """
 
     architecture: str
@@ -47,6 +47,7 @@ class Family:
     rope_base: float = 10_000.0
     window_rope_base: float | None = None
     partial: bool = False
+    latent: bool = False
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     only: Mapping[str, Any] = field(default_factory=dict[str, Any])
     writes: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -91,6 +92,17 @@ GRANITE_DEFAULTS: Final = {
     "rms_norm_eps": 1e-6,
     **dict.fromkeys((key.name for key in GRANITE_KEYS.values()), 1.0),
 }
+LATENT_DEFAULTS: Final = {
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+DEEPSEEK_ONLY: Final = {"attention_bias": False, "moe_layer_freq": 1}
+DEEPSEEK_IGNORED: Final = frozenset(
+    {"ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim", "head_dim"}
+    | {"num_key_value_heads"}
+)
 GRANITE_EXPERTS: Final = {"num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.001}
 GEMMA_KEYS: Final = {
     "attention_multiplier": Key(
@@ -375,6 +387,54 @@ FAMILIES: Final[dict[str, Family]] = {
         rope_base=150_000.0,
         only={"swiglu_alpha": 1.702},
         ignored=frozenset({"initial_context_length", "experts_per_token"}),
+    ),
+    "deepseek_v2": Family(
+        architecture="DeepseekV2ForCausalLM",
+        defaults={
+            "max_position_embeddings": 2048,
+            "rms_norm_eps": 1e-6,
+            "q_lora_rank": 1536,
+            **LATENT_DEFAULTS,
+            "intermediate_size": 11_008,
+            "moe_intermediate_size": 1407,
+            "n_routed_experts": 64,
+            "n_shared_experts": 2,
+            "routed_scaling_factor": 1.0,
+            "first_k_dense_replace": 0,
+            "topk_method": "greedy",
+        },
+        always={"rotary_neighbours": True},
+        width_key="moe_intermediate_size",
+        has_head_width=False,
+        latent=True,
+        only={**DEEPSEEK_ONLY, "scoring_func": "softmax", "norm_topk_prob": False, "mlp_bias": False},
+        ignored=DEEPSEEK_IGNORED,
+    ),
+    "deepseek_v3": Family(
+        architecture="DeepseekV3ForCausalLM",
+        defaults={
+            "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-6,
+            "q_lora_rank": 1536,
+            **LATENT_DEFAULTS,
+            "intermediate_size": 18_432,
+            "moe_intermediate_size": 2048,
+            "n_routed_experts": 256,
+            "num_experts_per_tok": 8,
+            "n_shared_experts": 1,
+            "routed_scaling_factor": 2.5,
+            "first_k_dense_replace": 3,
+            "n_group": 8,
+            "topk_group": 4,
+            "norm_topk_prob": True,
+            "rope_interleave": True,
+        },
+        keys={"rotary_neighbours": Key(name="rope_interleave")},
+        width_key="moe_intermediate_size",
+        has_head_width=False,
+        latent=True,
+        only={**DEEPSEEK_ONLY, "scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+        ignored=DEEPSEEK_IGNORED,
     ),
     "granitemoe": Family(
         architecture="GraniteMoeForCausalLM",

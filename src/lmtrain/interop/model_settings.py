@@ -12,6 +12,7 @@ from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano, nano_settings
@@ -19,7 +20,7 @@ from lmtrain.models.rope import SCALINGS
 
 TARGET = "_target_"
 MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
-PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, *SCALINGS)}
+PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, LatentWidths, *SCALINGS)}
 
 
 def node_of(kind: type, **settings: Any) -> dict[str, Any]:

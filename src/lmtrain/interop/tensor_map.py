@@ -20,6 +20,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
+from lmtrain.models.self_attention import SelfAttention
 
 FEED_FORWARD = "feed_forward."
 LLAMA_WHOLE = {
@@ -31,6 +32,13 @@ LLAMA_LAYER = {
     "attention_norm": "input_layernorm",
     "self_attention": "self_attn",
     "self_attention.output": "self_attn.o_proj",
+    "self_attention.query": "self_attn.q_proj",
+    "self_attention.query_down": "self_attn.q_a_proj",
+    "self_attention.query_norm": "self_attn.q_a_layernorm",
+    "self_attention.query_up": "self_attn.q_b_proj",
+    "self_attention.latent_down": "self_attn.kv_a_proj_with_mqa",
+    "self_attention.latent_norm": "self_attn.kv_a_layernorm",
+    "self_attention.latent_up": "self_attn.kv_b_proj",
     "self_attention.q_norm": "self_attn.q_norm",
     "self_attention.k_norm": "self_attn.k_norm",
     "feed_forward_norm": "post_attention_layernorm",
@@ -124,7 +132,7 @@ def _layer_places(block: LlamaBlock, name: str, tensor: Tensor, model_type: str)
         yield f"{names[module]}.{kind}", (), "same"
     elif isinstance(block.feed_forward, MixtureOfExperts) and name.startswith(FEED_FORWARD):
         yield from expert_places(name.removeprefix(FEED_FORWARD), tensor, EXPERT_FAMILIES[model_type])
-    elif module == "self_attention.qkv":
+    elif module == "self_attention.qkv" and isinstance(block.self_attention, SelfAttention):
         start = 0
         for letter, width in zip("qkv", block.self_attention.widths, strict=True):
             yield f"self_attn.{letter}_proj.{kind}", (slice(start, start + width),), "same"

@@ -5,7 +5,9 @@ keeps the vector and a token's one rotated key, and moves the expansion into que
 B batch, T tokens, D width, H heads, K head width, L latent width, R rotated and N other dimensions of a head, V values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import torch
@@ -20,9 +22,10 @@ from lmtrain.models.attention.base import Prepared
 from lmtrain.models.documents import EarlierTokens
 from lmtrain.models.residual_stream import RMSNorm
 from lmtrain.models.rope import rotate
-from lmtrain.models.self_attention import AttentionSettings, Positions
+from lmtrain.models.self_attention import AttentionSettings, Positions, SelfAttention
 from lmtrain.models.weight_init import fill_linear
 
+NAMES = {"sinks": "attention_sinks"}
 NORM_EPS = 1e-6  # of the latent vectors, whatever the model's other norms have
 
 
@@ -62,15 +65,22 @@ class LatentAttention(nn.Module):
         self.attention, self.attention_multiplier = settings.kernel, settings.multiplier
         self.rotary_neighbours = settings.rotary_neighbours
         queries = self.num_heads * widths.head
-        self.query_down, self.query_norm = None, None
-        if widths.query_latent is not None:
+        self.query, self.query_down, self.query_norm, self.query_up = None, None, None, None
+        if widths.query_latent is None:
+            self.query = nn.Linear(width, queries, bias=False)
+        else:
             self.query_down = nn.Linear(width, widths.query_latent, bias=False)
             self.query_norm = RMSNorm(widths.query_latent, eps=NORM_EPS)
-        self.query_up = nn.Linear(widths.query_latent or width, queries, bias=False)
+            self.query_up = nn.Linear(widths.query_latent, queries, bias=False)
         self.latent_down = nn.Linear(width, widths.latent + widths.rotated, bias=False)
         self.latent_norm = RMSNorm(widths.latent, eps=NORM_EPS)
         self.latent_up = nn.Linear(widths.latent, self.num_heads * (widths.unrotated + widths.value), bias=False)
         self.output = nn.Linear(self.num_heads * widths.value, width, bias=False)
+
+    @property
+    def value_width(self) -> int:
+        """Return how many values a token has over all of its heads: H * V."""
+        return self.num_heads * self.widths.value
 
     @property
     def attention_shape(self) -> AttentionShape:
@@ -80,8 +90,7 @@ class LatentAttention(nn.Module):
     def forward(self, x: Float[Tensor, "B T D"], positions: Positions, value_embedding: None = None) -> Tensor:
         """Mix tokens: [B, T, D] -> [B, T, D]."""
         del value_embedding
-        short = x if self.query_down is None or self.query_norm is None else self.query_norm(self.query_down(x))
-        q, q_rotated = self._split(self.query_up(short), self.widths.rotated)  # [B, T, H, N], [B, T, H, R]
+        q, q_rotated = self._split(self._queries(x), self.widths.rotated)  # [B, T, H, N], [B, T, H, R]
         latent, k_rotated = self.latent_down(x).split((self.widths.latent, self.widths.rotated), dim=-1)
         latent, k_rotated = self.latent_norm(latent), k_rotated.unsqueeze(2)  # [B, T, L], [B, T, 1, R]
         q_rotated, k_rotated = self._rotated(q_rotated, positions), self._rotated(k_rotated, positions)
@@ -96,9 +105,17 @@ class LatentAttention(nn.Module):
 
     def initialize_inputs(self, generator: torch.Generator, *, std: float) -> None:
         """Fill all matrices but the one into the residual stream."""
-        for linear in (self.query_down, self.query_up, self.latent_down, self.latent_up):
+        for linear in (self.query, self.query_down, self.query_up, self.latent_down, self.latent_up):
             if linear is not None:
                 fill_linear(linear, std=std, generator=generator)
+
+    def _queries(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
+        if self.query is not None:
+            return self.query(x)
+        assert self.query_down is not None
+        assert self.query_norm is not None
+        assert self.query_up is not None
+        return self.query_up(self.query_norm(self.query_down(x)))
 
     def _split(self, x: Float[Tensor, "B T E"], last: int) -> tuple[Tensor, Tensor]:
         """Cut each head into N dimensions and the last ones."""
@@ -144,3 +161,27 @@ class LatentAttention(nn.Module):
         key = torch.cat((latent.unsqueeze(2), k_rotated), dim=-1)  # [1, T, 1, L + R]
         mixed = earlier.attend_latent(queries.transpose(1, 2), key[:, :, 0], latent_width=widths.latent)
         return torch.einsum("bhtl,hvl->bthv", mixed, of_values)
+
+
+def build_mixer(
+    width: int, settings: AttentionSettings, *, latent: LatentWidths | None
+) -> Callable[..., SelfAttention | LatentAttention]:
+    """Return what builds a layer's attention by the settings of SelfAttention for one layer."""
+    if latent is None:
+        return partial(SelfAttention, width, settings)
+    plain = AttentionSettings(num_heads=settings.num_heads, kernel=settings.kernel)
+    for name in ("num_kv_heads", "head_width", "qk_norm", "biases", "sinks", "rotary_share", "key_smear"):
+        if getattr(settings, name) != getattr(plain, name) and not (name == "qk_norm" and not settings.qk_norm.is_on):
+            raise ConfigurationError(f"model.{NAMES.get(name, name)} has no effect with model.latent_attention.")
+
+    def build(*, window_tokens: int | None, rotates: bool, value_embedding: bool) -> LatentAttention:
+        for name, is_set in (
+            ("window_tokens", window_tokens is not None),
+            ("rotary_pattern", not rotates),
+            ("value_embedding_layers", value_embedding),
+        ):
+            if is_set:
+                raise ConfigurationError(f"model.{name} is not supported with model.latent_attention; leave it out.")
+        return LatentAttention(width, settings, latent)
+
+    return build

@@ -25,6 +25,7 @@ from lmtrain.models.documents import Documents, num_positions
 from lmtrain.models.embeddings import InputEmbedding, Smear
 from lmtrain.models.feed_forward import Activation, SwiGLU
 from lmtrain.models.head import OutputHead
+from lmtrain.models.latent_attention import LatentAttention, LatentWidths, build_mixer
 from lmtrain.models.llama_settings import (
     NORM_PLACES,
     BiasPlace,
@@ -57,7 +58,7 @@ class LlamaBlock(nn.Module):
 
     def __init__(
         self,
-        self_attention: SelfAttention,
+        self_attention: SelfAttention | LatentAttention,
         *,
         norm: Callable[[], RMSNorm],
         feed_forward: Callable[[], FeedForward],
@@ -115,7 +116,7 @@ class LlamaBlock(nn.Module):
             fill_linear(matrix_in, std=std, generator=generator)
             for linear in (self.self_attention.output, self.feed_forward.down):
                 fill_linear(linear, std=output_std, generator=generator)
-        if self.self_attention.value_gate is not None:
+        if isinstance(self.self_attention, SelfAttention) and self.self_attention.value_gate is not None:
             fill_linear(self.self_attention.value_gate, std=0.0, generator=generator)
         for module in self.modules():
             if isinstance(module, RMSNorm | Smear | Mix):
@@ -133,13 +134,14 @@ class Llama(LanguageModel):
     `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`, `attention_multiplier`,
     `attention_soft_cap`, `attention_sinks`, `rotary_share`, `rotary_neighbours`: as in AttentionSettings. Of
     `rotary_pattern`, repeated, R layers rotate and N layers do not. `window_tokens` is the sliding window of all
-    layers, or of those that `window_pattern`, repeated, spells S, while L see the whole context; `window_rope_base` is their base of
-    rotations, never scaled. `zero_centered_norms`: as in RMSNorm. Token vectors, branches and logits are multiplied
-    by `embedding_multiplier`, `residual_multiplier` and `logit_multiplier`. `experts` makes every feed-forward a
-    mixture of experts, `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a
-    vector per token added to their values. `logit_soft_cap` c bends logits to c tanh(logits / c).
-    `embedding_init_std` and `head_init_std` None are `init_std`. `zero_init_outputs` starts every layer as the
-    identity; otherwise depth narrows outputs as in GPT-2.
+    layers, or of those that `window_pattern`, repeated, spells S, while L see the whole context; `window_rope_base`
+    is their base of rotations, never scaled. `zero_centered_norms`: as in RMSNorm. Token vectors, branches and
+    logits are multiplied by `embedding_multiplier`, `residual_multiplier` and `logit_multiplier`.
+    `latent_attention` takes the place of self-attention. `experts` makes every feed-forward a mixture of experts,
+    `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a vector per token added
+    to their values. `logit_soft_cap` c bends logits to c tanh(logits / c). `embedding_init_std` and `head_init_std`
+    None are `init_std`. `zero_init_outputs` starts every layer as the identity; otherwise depth narrows outputs as
+    in GPT-2.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class Llama(LanguageModel):
         attention_multiplier: float = 1.0,
         attention_soft_cap: float | None = None,
         attention_sinks: bool = False,
+        latent_attention: LatentWidths | None = None,
         embedding_multiplier: float = 1.0,
         residual_multiplier: float = 1.0,
         logit_multiplier: float = 1.0,
@@ -226,7 +229,7 @@ class Llama(LanguageModel):
         )  # fmt: skip
         self._build_layers(
             partial(LlamaBlock, norm=norm, norm_place=norm_place, residual_multiplier=residual_multiplier),
-            partial(SelfAttention, width, settings),
+            build_mixer(width, settings, latent=latent_attention),
             layer_feed_forwards(num_layers, activation, width, feed_forward_width, experts=experts, biases=biases),
             windows=layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern),
             rotated=rotated_layers(num_layers, rotary_pattern), with_values=value_embedding_layers,
@@ -235,7 +238,8 @@ class Llama(LanguageModel):
         self.backout = Backout(BACKOUT_START) if backout else None
         self.final_norm = norm()
         self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
-        self._build_rope(settings.rotated_width_in(width), rope_base, rope_scaling, window_base=window_rope_base)
+        rotated_width = latent_attention.rotated if latent_attention else settings.rotated_width_in(width)
+        self._build_rope(rotated_width, rope_base, rope_scaling, window_base=window_rope_base)
 
     def _keep_scales(self, logit_soft_cap: float | None, *, logit: float, embedding: float) -> None:
         check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
@@ -245,7 +249,7 @@ class Llama(LanguageModel):
     def _build_layers(
         self,
         make: Callable[..., LlamaBlock],
-        attention: Callable[..., SelfAttention],
+        attention: Callable[..., SelfAttention | LatentAttention],
         feed_forwards: Sequence[Callable[[], FeedForward]],
         *,
         windows: Sequence[int | None],
