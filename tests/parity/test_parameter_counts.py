@@ -32,6 +32,18 @@ PUBLISHED = {
     "qwen_3_14b": 14_768_307_200,
     "qwen_3_32b": 32_762_123_264,
     "mistral_7b": 7_241_732_096,
+    "qwen_3_30b_a3b": 30_532_122_624,
+    "qwen_3_235b_a22b": 235_093_634_560,
+    "gpt_oss_20b": 20_914_757_184,
+    "gpt_oss_120b": 116_829_156_672,
+    "deepseek_v2_lite": 15_706_484_224,
+    "deepseek_v3": 671_026_404_352,
+}
+ACTIVE = {
+    "qwen_3_30b_a3b": 3_353_032_704,
+    "gpt_oss_20b": 4_187_440_704,
+    "gpt_oss_120b": 5_711_982_912,
+    "deepseek_v3": 37_552_282_624,
 }
 
 
@@ -44,6 +56,11 @@ def shape(*overrides):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_model_has_its_published_count(name):
     assert shape(f"model={name}", "tokenizer.vocab_size=300").num_parameters == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", ACTIVE)
+def test_a_token_meets_the_known_number_of_parameters(name):
+    assert shape(f"model={name}", "tokenizer.vocab_size=300").num_active_parameters == ACTIVE[name]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -362,10 +362,14 @@ class ForeignConfig:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model as config.json describes it: the family's name there, and our settings."""
+    """A model as config.json describes it: the family's name there, and our settings.
+
+    `skipped_layers` are those of the files, from 0, that predict further tokens and are not part of the model.
+    """
 
     model_type: str
     settings: dict[str, Any]
+    skipped_layers: range = range(0)
 
 
 def read_config(content: Mapping[str, Any]) -> ModelDescription:
@@ -385,7 +389,8 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
             raise DataError(f"config.json: {name}={value} is not supported; only {only} is.")
     settings = _read_gpt2(config) if model_type == "gpt2" else _read_llama(config, model_type)
     config.require_known(family.ignored)
-    return ModelDescription(model_type, settings)
+    num_further, num_layers = content.get("num_nextn_predict_layers") or 0, settings["num_layers"]
+    return ModelDescription(model_type, settings, range(num_layers, num_layers + num_further))
 
 
 def _read_type(config: ForeignConfig) -> str:

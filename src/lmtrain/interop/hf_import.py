@@ -6,7 +6,7 @@ small files, for an export to give back.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
@@ -81,7 +81,7 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
     model = _checked(folder, partial(build, description.settings))
     mapped = map_tensors(model, description.model_type)
     prefix = _missing_prefix(mapped, files)
-    _require_same_tensors(mapped, files, prefix)
+    _require_same_tensors(mapped, files, prefix, skipped=description.skipped_layers)
     tokenizer = read_tokenizer(folder) if with_tokenizer else None
     if tokenizer is not None and tokenizer.vocab_size > model.vocab_size:
         raise DataError(
@@ -215,9 +215,12 @@ def _missing_prefix(mapped: Sequence[MappedTensor], files: WeightFiles) -> str:
     return "" if any(name.startswith(prefix) for name in files.facts) else prefix
 
 
-def _require_same_tensors(mapped: Sequence[MappedTensor], files: WeightFiles, prefix: str) -> None:
+def _require_same_tensors(
+    mapped: Sequence[MappedTensor], files: WeightFiles, prefix: str, *, skipped: Collection[int]
+) -> None:
     expected = {part.name.removeprefix(prefix): tensor.part_shape(part) for tensor in mapped for part in tensor.parts}
     extra = [name for name in files.facts if name not in expected and name != HEAD and not BUFFERS.search(name)]
+    extra = [name for name in extra if not (found := LAYER.search(name)) or int(found[1]) not in skipped]
     if missing := [name for name in expected if name not in files.facts]:
         fix = " Is tie_word_embeddings=true missing in config.json?" if missing == [HEAD] else ""
         near = suggest(missing[0], extra)

@@ -10,6 +10,7 @@ from lmtrain.errors import ConfigurationError
 
 VOCABULARY: Final = "vocab_size"
 HEADS: Final = ("num_heads", "num_kv_heads")
+UNCUT: Final = ("attention_sinks", "latent_attention")  # settings whose layers no group shares
 SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width")
 
 
@@ -39,6 +40,11 @@ def require_parts(
     for name in SIZES[1:]:
         if sizes.get(name, 0) % num_ranks:
             raise _indivisible(num_ranks, name, sizes[name])
+
+
+def no_cuts(name: str) -> ConfigurationError:
+    """Return the refusal of a setting whose layers a tensor or context group cannot share."""
+    return ConfigurationError(f"model.{name} cannot be cut over a tensor or context group; use strategy=fsdp.")
 
 
 def require_shares(

@@ -24,7 +24,7 @@ from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.self_attention import SelfAttention
-from lmtrain.parallel.group_sizes import require_parts
+from lmtrain.parallel.group_sizes import no_cuts, require_parts
 from lmtrain.parallel.tensor_layers import Regions, TensorLayout
 
 
@@ -56,6 +56,8 @@ def head_sizes(block: GPT2Block | LlamaBlock) -> dict[str, int]:
     if isinstance(block, GPT2Block):
         return {"num_heads": block.num_heads}
     attention = block.self_attention
+    if not isinstance(attention, SelfAttention) or attention.sinks is not None:
+        raise no_cuts("attention_sinks" if isinstance(attention, SelfAttention) else "latent_attention")
     return {"num_heads": attention.num_heads, "num_kv_heads": attention.num_kv_heads}
 
 
