@@ -14,6 +14,7 @@ from lmtrain.losses.chunked import ChunkedCrossEntropy, chunked_total
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import LossTotal, OutputHead
+from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.tensor import tensor_facts
@@ -148,6 +149,9 @@ def test_a_checkpoint_comes_from_one_process_and_goes_on_in_shards_alone(
     require_same_end(grid[-1], alone_fsdp_tensor[1][0])
 
 
+LATENT = LatentWidths(latent=4, unrotated=2, rotated=2, value=4)
+
+
 def llama(**settings: object) -> LanguageModel:
     sizes = {"width": 24, "num_layers": 1, "num_heads": 6, "feed_forward_width": 30, "vocab_size": 31}
     with torch.device("meta"):
@@ -163,6 +167,8 @@ def llama(**settings: object) -> LanguageModel:
         ({"vocab_size": 5, "num_heads": 4, "feed_forward_width": 8}, 4, "model.vocab_size=5 into parts"),
         ({"qk_norm": True, "qk_norm_over": "width"}, 2, "model.qk_norm_over=width reads the heads of all ranks"),
         ({"norm_place": "after"}, 2, "model.norm_place=after cannot be cut"),
+        ({"attention_sinks": True}, 2, "model.attention_sinks cannot be cut .* use strategy=fsdp"),
+        ({"latent_attention": LATENT}, 2, "model.latent_attention cannot be cut .* use strategy=fsdp"),
         (
             {"experts": Experts(num_experts=4, num_experts_per_token=2)},
             2,

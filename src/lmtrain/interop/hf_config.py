@@ -221,7 +221,7 @@ def _write_gpt2(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]:
     family, biases = FAMILIES[model_type], settings["biases"]
     activations = {ours: theirs for theirs, ours in GATED_ACTIVATIONS.items()}
-    config = {
+    config: dict[str, Any] = {
         "architectures": [family.architecture],
         "model_type": model_type,
         **{theirs: settings[ours] for ours, theirs in LLAMA_COUNTS.items()},

@@ -18,7 +18,7 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
-from lmtrain.models.attention.soft_capped import SoftCapped
+from lmtrain.models.attention.soft_capped import bent
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_above_zero, check_context, check_not_negative, check_positive
 from lmtrain.models.documents import Documents, num_positions
@@ -209,8 +209,7 @@ class Llama(LanguageModel):
         qk = QueryKeyNorm(
             scale=qk_norm_scale, over=qk_norm_over, is_on=qk_norm, eps=norm_eps, zero_centered=zero_centered_norms
         )
-        if attention_soft_cap is not None or attention_sinks:
-            attention = SoftCapped(attention, attention_soft_cap)
+        attention = bent(attention, soft_cap=attention_soft_cap, sinks=attention_sinks)
         settings = AttentionSettings(
             num_heads=num_heads, num_kv_heads=num_kv_heads, head_width=head_width, kernel=attention, qk_norm=qk,
             multiplier=attention_multiplier, biases=tuple(biases), sinks=attention_sinks, key_smear=key_smear,
@@ -238,8 +237,8 @@ class Llama(LanguageModel):
         self.backout = Backout(BACKOUT_START) if backout else None
         self.final_norm = norm()
         self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
-        rotated_width = latent_attention.rotated if latent_attention else settings.rotated_width_in(width)
-        self._build_rope(rotated_width, rope_base, rope_scaling, window_base=window_rope_base)
+        rotated = latent_attention.rotated if latent_attention else settings.rotated_width_in(width)
+        self._build_rope(rotated, rope_base, rope_scaling, window_base=window_rope_base)
 
     def _keep_scales(self, logit_soft_cap: float | None, *, logit: float, embedding: float) -> None:
         check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)

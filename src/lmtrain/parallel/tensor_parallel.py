@@ -40,7 +40,7 @@ def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
         feed_forward = block.feed_forward
         if isinstance(feed_forward, SwiGLU | SquaredReLU | GELU):
             sizes["feed_forward_width"] = feed_forward.down.in_features
-        over_width = isinstance(block, LlamaBlock) and block.self_attention.qk_norm.over == "width"
+        over_width = isinstance(block, LlamaBlock) and norms_all_heads(block.self_attention)
         has_experts = "feed_forward_width" not in sizes
         require_parts(
             num_ranks,
@@ -49,6 +49,11 @@ def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
             norms_all_heads=over_width,
             norms_before=block.attention_norm is not None,
         )
+
+
+def norms_all_heads(attention: nn.Module) -> bool:
+    """Return whether a norm of queries and keys is over all heads."""
+    return isinstance(attention, SelfAttention) and attention.qk_norm.over == "width"
 
 
 def head_sizes(block: GPT2Block | LlamaBlock) -> dict[str, int]:
@@ -102,6 +107,7 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
     for index, block in enumerate(model.layers):
         assert isinstance(block, LlamaBlock)
         name = f"layers.{index}"
+        assert isinstance(block.self_attention, SelfAttention)
         _cut_attention(block.self_attention, f"{name}.self_attention", layout)
         _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
         _gather_after(layout, block.attention_norm, block.feed_forward_norm)

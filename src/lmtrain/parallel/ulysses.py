@@ -28,7 +28,7 @@ from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.parallel import group_sizes
 from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, Group, gathered, share_smear, summed
-from lmtrain.parallel.tensor_parallel import after, divide_heads, head_sizes
+from lmtrain.parallel.tensor_parallel import after, divide_heads, head_sizes, norms_all_heads
 
 FEATURES: Final = 2  # the axis of heads
 
@@ -155,11 +155,12 @@ def require_shares(model: nn.Module, *, num_ranks: int) -> None:
     for block in model.layers:
         assert isinstance(block, GPT2Block | LlamaBlock)
         attention = block.self_attention if isinstance(block, LlamaBlock) else None
+        smear = attention.key_smear if isinstance(attention, SelfAttention) else None
         group_sizes.require_shares(
             num_ranks,
             head_sizes(block),
-            smears_keys=attention is not None and attention.key_smear is not None,
-            norms_all_heads=attention is not None and attention.qk_norm.over == "width",
+            smears_keys=smear is not None,
+            norms_all_heads=attention is not None and norms_all_heads(attention),
         )
 
 
@@ -191,6 +192,7 @@ def _share_llama(model: Llama, exchange: HeadExchange) -> None:
         _share_table(table, exchange)
     for block in model.layers:
         assert isinstance(block, LlamaBlock)
+        assert isinstance(block.self_attention, SelfAttention)
         _share_attention(block.self_attention, exchange)
         if isinstance(block.feed_forward, MixtureOfExperts):
             block.feed_forward.average_shares = exchange.mean

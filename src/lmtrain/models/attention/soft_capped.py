@@ -75,3 +75,8 @@ class SoftCapped(Attention):
     def describe(self, place: KernelTarget) -> str:
         what = "sinks" if self.cap is None else f"scores capped at {self.cap}"
         return f"{what} in {'flex' if place.device_type == 'cuda' else 'plain products'}"
+
+
+def bent(kernel: Attention, *, soft_cap: float | None, sinks: bool) -> Attention:
+    """Return the kernel of these scores: itself for plain ones."""
+    return SoftCapped(kernel, soft_cap) if sinks or soft_cap is not None else kernel
