@@ -83,6 +83,8 @@ def unpacked(files: WeightFiles, quantization: Mapping[str, Any] | None) -> Weig
         return files
     method = quantization.get("quant_method")
     if method not in ("mxfp4", "fp8"):
-        raise DataError(f"config.json: quant_method={method} is not supported; supported: mxfp4, fp8.")
+        raise DataError(
+            f"config.json: quantization_config.quant_method={method} is not supported; supported: mxfp4, fp8."
+        )
     rows, columns = quantization.get("weight_block_size") or (128, 128)
     return PackedFiles(files, fp8_block=(int(rows), int(columns)))
