@@ -48,19 +48,7 @@ def write(
     if steps > 0:
         lines.append(point(steps, {"speed/tokens_per_second": 50.0, "speed/timed_seconds": 2.0}))
     (folder / "metrics.jsonl").write_text("".join(lines))
-    write_readings(folder, [2.0 * step for step in range(len(values))])
     return folder
-
-
-def write_readings(folder, seconds, *, first=0, **others):
-    """Write the accounts of an attempt whose steps from `first` on took so many seconds until each."""
-    rows = [{"name": "attempt", "start": 1000.0, "attempt": 1, "started_at": 1000.0}]
-    rows += [
-        {"name": "ledger", "start": 1000.0 + spent, "step": first + number, "setup": 0.0, "compute": spent, **others}
-        for number, spent in enumerate(seconds)
-    ]
-    (folder / "events").mkdir(exist_ok=True)
-    (folder / "events/rank0.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def point(step, metrics):

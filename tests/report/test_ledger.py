@@ -76,14 +76,6 @@ def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
     assert read_ledger(write(tmp_path / "b")).to_json()["forked_from"] is None
 
 
-def test_a_killed_run_is_at_the_last_step_of_its_log_and_its_rates_are_of_its_accounts(tmp_path):
-    folder = write(tmp_path / "a")
-    (folder / "metrics.jsonl").write_text('{"time": 1.0, "step": 23, "tokens": 23000, "metrics": {}}\n')
-    ledger = read_ledger(folder)
-    assert (ledger.step, ledger.own.tokens, ledger.speeds["computing"]) == (23, 20_000, pytest.approx(500.0))
-    assert "step 23 of 40, 23.0K tokens, 2 attempts" in text_of(ledger)
-
-
 def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):
     plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}, "energy": {}, "time": None}
     ledger = read_ledger(write(tmp_path / "a", plan=plan))
@@ -147,25 +139,3 @@ def test_the_rank_with_more_work_than_the_median_is_named_with_its_cause():
     assert found.slow_words == "rank 1 (computing), rank 2 (data wait)"
     assert found.to_json()["slow"] == [1, 2]
     assert found.num_steps == 1
-
-
-def test_even_ranks_are_not_named_and_one_rank_alone_is_not_compared():
-    found = slow_ranks([(rank, rows(own=1.0 + rank / 100, waiting=0.1)) for rank in range(4)])
-    assert found is not None
-    assert found.slow == []
-    assert slow_ranks([(0, rows(own=1.0, waiting=0.0))]) is None
-
-
-def test_the_difference_from_the_plan_is_explained_to_the_last_percent(tmp_path):
-    lines = text_of(read_ledger(write(tmp_path / "a"))).splitlines()
-    start = next(index for index, line in enumerate(lines) if line.startswith("plan and fact"))
-    rows = [line.split() for line in lines[start + 1 :]]
-    assert "plan and fact: 20s planned (at 40% MFU, assumed), 1min13s on the clock" in " ".join(lines)
-    shares = {" ".join(row[:-2]): row[-1] for row in rows if row and row[-1].endswith("%")}
-    assert shares == {
-        "lost": "43.4%",
-        "computing at 20.0% MFU, not 40.0%": "37.7%",
-        "setup": "17.0%",
-        "data wait": "1.9%",
-        "difference": "100.0%",
-    }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.report.charts import COLOURS, line_chart, ticks, time_bars
+from lmtrain.report.charts import line_chart
 from lmtrain.report.markup import tag
 from lmtrain.report.show import COLUMNS, plain_text, show
 
@@ -61,23 +61,6 @@ def test_what_is_no_number_is_left_out_and_one_point_is_no_curve():
     assert line_chart([(1, math.nan), (2, 1.0)], name="loss") == ""
     assert "nan" not in line_chart([(1, 1.0), (2, math.inf), (3, math.nan), (4, 2.0)], name="loss")
     assert line_chart([(1, 1.0), (2, 1.0)], name="a constant") != ""
-
-
-@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
-def test_ticks_span_what_they_are_for(low, spread):
-    found = ticks(low, low + spread)
-    assert found == sorted(found)
-    assert len(found) <= 7
-    tolerance = 1e-9 * (abs(low) + spread) + 1e-11
-    assert found[0] <= low + tolerance
-    assert found[-1] >= low + spread - tolerance or spread < 1e-9 * abs(low)
-
-
-def test_bars_are_as_long_as_the_attempts_and_in_the_kinds_colours():
-    svg = time_bars([{"compute": 30.0, "lost": 10.0}, {"compute": 20.0}], kinds=["compute", "lost"])
-    rects = shapes(svg, "rect")
-    assert [float(rect["width"]) for rect in rects] == [300.0, 100.0, 200.0]
-    assert [rect["fill"] for rect in rects] == [COLOURS["compute"], COLOURS["lost"], COLOURS["compute"]]
 
 
 PAGE = Text("a page " * 30, style="bold red")

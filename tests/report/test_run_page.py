@@ -52,19 +52,6 @@ def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
     assert len(labels) == 3, "the loss, the score, and the bars"
 
 
-def test_a_killed_run_s_page_is_of_its_last_step_and_says_of_which_its_score_is(folder):
-    append_point(RunLog(folder), 30, 30_000, {"train/loss": 1.0})  # its accounts end at step 20
-    text = Reader(report_page(folder)).text
-    assert "killed at step 30 of 40" in text
-    assert "30steps30.0Ktokens" in text
-    assert "1.600bits per byte, held out, after step 4" in text
-    assert "before training2.000after step 41.600" in text
-    path = folder / "metrics.jsonl"
-    first, *_, last = path.read_text().splitlines(keepends=True)
-    path.write_text(first + last)
-    assert Reader(report_page(folder)).text.count("before training") == 2, "in its tile and its table"
-
-
 def test_what_a_model_or_a_person_wrote_is_text(folder):
     page = report_page(folder)
     found = Reader(page)

@@ -41,13 +41,6 @@ def test_a_known_law_lies_in_the_band_of_noisy_points_and_so_does_its_prediction
     assert high - low < 0.1 * true
 
 
-def test_the_optimum_is_the_lowest_of_its_neighbours() -> None:
-    size, tokens = optimum(REPLICATION, 1e21)
-    assert 6 * size * tokens == pytest.approx(1e21)
-    best = REPLICATION.loss(size, tokens)
-    assert all(REPLICATION.loss(size * by, tokens / by) > best for by in (0.9, 1.1))
-
-
 def test_too_few_runs_and_runs_of_one_size_are_refused() -> None:
     with pytest.raises(DataError, match="6 finished runs are too few"):
         fit_law(points_of(0.0)[:6])

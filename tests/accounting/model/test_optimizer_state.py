@@ -1,7 +1,5 @@
 """What an optimizer says that it keeps is what the tensors of its state sum up to, for every option."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -110,33 +108,3 @@ def test_the_temporaries_of_a_step_are_no_more_than_is_said_beside_those_of_one_
     state = facts.optimizer(option).state
     said = state.step_bytes * num_hidden + (state.matrix_work.num_bytes(num_hidden) if state.matrix_work else 0)
     assert 0.8 * said <= peak <= said + 2.1 * largest
-
-
-@pytest.mark.parametrize(
-    ("ranks", "simulated", "in_buckets"),
-    [
-        ({}, 9.5, 1.0),
-        ({"num_copies": 4}, 7.05, 7.05),
-        ({"num_shards": 4}, 4.0, 4.0),
-        ({"num_shards": 2, "num_copies": 2}, 8.0, 8.0),
-        ({"tensor_ranks": 2, "num_copies": 2}, 11.5, 1.125),
-        ({"num_shards": 2, "tensor_ranks": 2}, 10.5, 1.063),
-    ],
-)
-def test_the_work_on_whole_matrices_takes_the_bytes_of_a_simulated_step(
-    ranks: dict[str, int], simulated: float, in_buckets: float
-):
-    """Of a hidden value, recorded from a step of a Llama of 8 blocks of width 256 on 4 ranks, or on one."""
-    work = facts.optimizer("muon").state.matrix_work
-    assert work is not None
-    cut = replace(work, bucket_values=393_216).num_bytes(6_291_456, num_largest=393_216, **ranks)
-    assert cut / 6_291_456 == pytest.approx(in_buckets, rel=0.05)
-    llama_8b = {"num_largest": 2 * 14_336 * 4096, "tensor_ranks": 8}
-    assert work.num_bytes(6_979_321_856, **llama_8b) == pytest.approx(2.215e9, rel=0.05), "fsdp_tensor of 8 ranks"
-    assert work.num_bytes(6_291_456, num_largest=393_216, **ranks) / 6_291_456 == pytest.approx(simulated, rel=0.05)
-    many, largest = 512, 6_291_456
-    assert work.num_bytes(10 * largest, num_largest=largest, num_shards=many) >= 12 * largest
-    alone = facts.optimizer("muon", share_work=False).state.matrix_work
-    assert alone is not None
-    assert alone.num_bytes(1000, num_shards=4) == 4 * 1000 / 4 + 9.5 * 1000
-    assert alone.num_bytes(1000, num_copies=4) == 9.5 * 1000

@@ -1,7 +1,6 @@
 import math
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -37,19 +36,6 @@ def test_cadence_loses_least_time():
     one_node = checkpoint_plan(ONE_BILLION, num_devices=8, device_hours_per_failure=1e-3, **SETTINGS).cadence
     assert one_node is not None
     assert one_node.every_seconds == 12, "as long as a write of 12 GB by one node"
-
-
-def test_parts_are_copied_and_written_at_once_and_each_worker_has_a_file() -> None:
-    cluster: dict[str, Any] = {"num_devices": 32, "num_nodes": 4, "device_hours_per_failure": 50_000.0}
-    stages, shards, workers = (
-        checkpoint_plan(ONE_BILLION, **parts, **cluster, **SETTINGS)
-        for parts in ({"num_parts": 16}, {"num_parts": 32}, {"num_workers": 32, "shared_bytes": 8})
-    )
-    for plan, copied, nodes in ((stages, 12e9 / 16, 2), (shards, 12e9 / 32, 4), (workers, 12e9, 4)):
-        assert plan.cadence is not None
-        assert plan.cadence.stall_seconds == pytest.approx(copied / 10e9)
-        assert plan.cadence.write_seconds == pytest.approx(plan.checkpoint_bytes / nodes / 1e9)
-    assert (stages.checkpoint_bytes, workers.checkpoint_bytes) == (12e9, 12e9 + 31 * 4e9)
 
 
 def _lost(every, stall, between):

@@ -4,21 +4,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.model.memory import HostMemory, TrainedParameters
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
+from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.setting import (
     Setting,
     fits,
     largest_micro_batch,
-    loss_workspace,
     memory_of,
     num_at_end,
 )
@@ -111,33 +108,6 @@ def test_the_largest_micro_batch_fits_and_the_next_divisor_does_not() -> None:
     assert not fits(asked, batch(8))
 
 
-@given(
-    is_sharded=st.booleans(),
-    keeps=st.booleans(),
-    reduces=st.booleans(),
-    sequences=st.sampled_from([1, 2, 3, 4, 6, 12]),
-    num_ranks=st.sampled_from([1, 2, 8]),
-    step_bytes=st.sampled_from([0, 12, 40]),
-)
-def test_one_micro_batch_a_step_never_needs_more_than_two(
-    is_sharded: bool, keeps: bool, reduces: bool, sequences: int, num_ranks: int, step_bytes: int
-) -> None:
-    spread = replace(SHARDED, reduces_every_micro_step=reduces) if is_sharded else ModelSpread()
-    asked = setting(activations=1e6, num_ranks=num_ranks, spread=spread, records_steps=keeps)
-    asked = replace(asked, state=replace(asked.state, step_bytes=step_bytes))
-    one = replace(batch(sequences, num_ranks), accumulation_micro_steps=1)
-    two = replace(one, accumulation_micro_steps=2)
-    assert memory_of(asked, one).total <= memory_of(asked, two).total
-
-
-def test_whole_gradients_between_micro_batches_take_the_place_of_the_shards_own() -> None:
-    sharded = setting(activations=1e6, num_ranks=4, spread=SHARDED)
-    keeping = replace(sharded, spread=replace(SHARDED, reduces_every_micro_step=False))
-    assert memory_of(sharded, batch(12, 4)).gradients == MILLION
-    assert memory_of(keeping, batch(12, 4)).gradients == 4 * MILLION
-    assert memory_of(keeping, batch(24, 4)) == memory_of(sharded, batch(24, 4))
-
-
 def test_a_cpu_holds_its_process_the_copy_of_a_save_and_the_holes_of_its_heap() -> None:
     host = HostMemory(process_bytes=700, heap_share=0.5, workspace_heap_share=0.9, snapshot_from_bytes=12_000)
     memory = memory_of(setting(1000, activations=5000 / 24, host=host), batch(24))
@@ -162,19 +132,3 @@ def test_the_ends_of_a_pipeline_hold_the_embedding_and_the_head(model: str, num_
     parameters = found.facts.parameters
     blocks = parameters.num_total - parameters.num_outside_blocks
     assert memory_of(found, batch(24)).weights / 4 - blocks // 4 == pytest.approx(max(ends), abs=1)
-
-
-def test_the_loss_of_8b_at_16384_tokens_is_one_number_by_compiler_and_chunks() -> None:
-    """Scores in fp32, log-probabilities and gradient eagerly; compiled bf16 scores, an fp32 gradient and its cast."""
-    words = ("model=llama_3_8b", "cluster=h100_8x", "strategy=fsdp", "precision=bf16_mixed", "optimizer=adamw")
-    words += ("batch.context_tokens=8192", "batch.tokens_per_step=131072", "batch.micro_batch_sequences=2")
-    scores = 16_384 * 128_256
-    found: dict[str, int] = {}
-    for name in ("compile=none", "compile=blocks", "loss=chunked"):
-        config = config_of(*words, name)
-        found[name] = loss_workspace(setting_on_paper(config), config.divided(config.batch))
-    assert found["compile=none"] == 12 * scores
-    assert found["compile=blocks"] == 8 * scores
-    head = 4 * 128_256 * 4096
-    assert found["loss=chunked"] == pytest.approx(scores / 8 * 4 + head + 16_384 * 4096 * 2, rel=1e-6)
-    assert LossFacts().num_eager_tensors == 3
