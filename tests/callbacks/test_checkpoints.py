@@ -183,24 +183,14 @@ def same(a, b):
     return a == b
 
 
-def schedule_free_of_background_checkpoints(model):
-    return schedulefree.AdamWScheduleFree(model.parameters(), lr=0.01)
-
-
-PARTS_BACKGROUND_CHECKPOINTS = {
-    "average": lambda: {"weight_average": WeightAverage(decay=0.9)},
-    "two points": lambda: {"optimizer": schedule_free_of_background_checkpoints},
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", PARTS_BACKGROUND_CHECKPOINTS)
+@pytest.mark.parametrize("parts", ["average", "schedule-free"])
 def test_what_is_written_behind_is_what_would_have_been_written_in_place(make_run, parts):
     """And training goes on to the same weights from it: both are a property of equal states."""
     states = []
     for name, from_bytes in (("place", None), ("behind", 0)):
         observed = Observed(make_run(name=name, steps=5), keep_last=9, background_from_bytes=from_bytes)
-        module = observed.run.module(**PARTS_BACKGROUND_CHECKPOINTS[parts]())
+        module = observed.run.module(**PARTS[parts]())
         observed.fit(module=module)
         assert observed.run.saved_steps() == [2, 4, 5]
         folders = sorted(observed.run.context.checkpoints_folder.iterdir())

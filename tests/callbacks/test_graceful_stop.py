@@ -58,14 +58,6 @@ def test_a_signal_before_the_first_step_ends_the_run_at_once_without_a_checkpoin
     assert signal.getsignal(number) == before
 
 
-def test_going_on_after_a_signal_gives_the_same_losses_to_the_last_bit(make_run):
-    straight, stopped = make_run(name="straight", steps=6), make_run(name="stopped", steps=6)
-    train(straight)
-    train(stopped, AtStep(3, receive(signal.SIGTERM)))
-    train(stopped, checkpoint=stopped.context.checkpoints_folder / "step_00000003")
-    assert stopped.points("train/loss") == straight.points("train/loss")
-
-
 def test_a_second_ctrl_c_interrupts_at_once(make_run):
     run = make_run(steps=9)
     passed = []

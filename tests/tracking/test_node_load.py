@@ -1,7 +1,6 @@
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -9,33 +8,24 @@ import pytest
 from lmtrain.tracking.node_load import NodeLoad
 
 
-class NoPower(Exception):
-    """The driver's refusal."""
-
-
-def nvml(*, has_power: bool) -> SimpleNamespace:
+def nvml() -> SimpleNamespace:
     """Return NVIDIA's library for one GPU."""
 
-    def power(gpu: Any) -> int:
-        if not has_power:
-            raise NoPower
-        return 350_000
-
     return SimpleNamespace(
-        NVMLError=NoPower,
+        NVMLError=OSError,
         nvmlInit=lambda: None,
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(used=20e9, total=80e9),
         nvmlDeviceGetUtilizationRates=lambda gpu: SimpleNamespace(gpu=97),
-        nvmlDeviceGetPowerUsage=power,
+        nvmlDeviceGetPowerUsage=lambda gpu: 350_000,
         nvmlDeviceGetEnforcedPowerLimit=lambda gpu: 700_000,
     )
 
 
 @pytest.mark.slow  # MLflow takes 3 seconds and more to import
 def test_names_and_units_are_those_of_mlflow_s_own_monitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(has_power=True))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml())
     from mlflow.system_metrics.metrics import gpu_monitor
     from mlflow.system_metrics.system_metrics_monitor import CPUMonitor, DiskMonitor, GPUMonitor, NetworkMonitor
 

@@ -1,6 +1,5 @@
 """The files of a run: written whole, locked, appended to."""
 
-import errno
 import os
 import stat
 import subprocess
@@ -11,10 +10,8 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.atomic_files import LineFile, file_lock
 from lmtrain.tracking.run_folder import RunFolder, run_path
 from lmtrain.tracking.status import Status, settled_status, write_status
-from tests.full_disk import full_disk
 from tests.small_disk import mount_small_disk, reason_for_none
 
 
@@ -33,59 +30,6 @@ def test_missing_or_broken_json_reads_as_empty(tmp_path, content):
 def test_what_is_read_moves_no_cursor(tmp_path):
     (tmp_path / "run.json").write_text('{"name": "a\\u001b[2Jb\\u0007\\u009b\\n\\té"}')
     assert atomic_files.read_json(tmp_path / "run.json") == {"name": "a\ufffd[2Jb\ufffd\ufffd\n\té"}
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from lmtrain.tracking.atomic_files import file_lock
-with file_lock(Path(sys.argv[1]), wait_seconds=0, note="holder 7"):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.fixture
-def held(tmp_path):
-    path = tmp_path / "lock"
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    yield path, process
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
-@pytest.mark.faults
-def test_lock_is_free_as_soon_as_its_holder_is_killed(held):
-    path, process = held
-    process.kill()
-    with file_lock(path, wait_seconds=2.0):
-        pass
-
-
-def test_a_full_disk_leaves_no_half_line_and_loses_none(tmp_path):
-    file = LineFile(tmp_path / "a", "b.jsonl")
-    assert file.append(["1\n"]) is None
-    with full_disk(room_bytes=3):
-        problem = file.append(["22\n", "33\n"])
-        assert problem is not None
-        assert problem.errno == errno.ENOSPC
-        assert file.path.read_text() == "1\n"
-        assert file.num_waiting == 2
-    assert file.append(["44\n"]) is None
-    assert (file.path.read_text(), file.num_waiting) == ("1\n22\n33\n44\n", 0)
-
-
-HOLDER_RUN_FOLDER = """
-import sys, time
-from pathlib import Path
-from lmtrain.tracking.run_folder import RunFolder
-with RunFolder(Path(sys.argv[1])).lock():
-    print("held", flush=True)
-    time.sleep(60)
-"""
 
 
 def test_the_runs_config_is_that_of_the_newest_accepted_attempt(tmp_path):
@@ -109,26 +53,6 @@ def test_no_secret_is_in_a_run_folder(tmp_path, monkeypatch):
     folder.accept_newest_attempt()
     assert all("canary" not in path.read_text() for path in attempt.iterdir())
     assert "canary" not in folder.config_path.read_text()
-
-
-@pytest.mark.faults
-def test_second_process_on_a_run_is_refused_with_the_firsts_process_id(tmp_path):
-    folder = RunFolder(tmp_path / "a")
-    folder.create()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER_RUN_FOLDER, str(folder.path)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with (
-            pytest.raises(EnvironmentProblem, match=rf"run.name=a .*process {holder.pid}"),
-            folder.lock(wait_seconds=0.1),
-        ):
-            pass
-    finally:
-        holder.kill()
-        holder.communicate()
 
 
 @pytest.mark.faults
@@ -178,24 +102,24 @@ with RunFolder(Path(sys.argv[1])).lock():
 """
 
 
-def test_a_run_that_nobody_holds_does_not_run(tmp_path: Path) -> None:
-    write_status(tmp_path, Status("RUNNING", process=1, step=3))
-    found = settled_status(tmp_path)
-    assert found is not None
-    assert (found.status, found.step) == ("KILLED", 3)
-    write_status(tmp_path, Status("FAILED", exit_code=3))
-    found = settled_status(tmp_path)
-    assert found is not None
-    assert found.status == "FAILED"
-
-
-def test_a_run_that_a_process_holds_runs(tmp_path: Path) -> None:
-    write_status(tmp_path, Status("RUNNING", process=1))
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+@pytest.mark.faults
+def test_a_run_is_its_holder_s_until_that_is_killed(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    write_status(folder.path, Status("RUNNING", process=1, step=3))
+    command = [sys.executable, "-c", HOLD, str(folder.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        found = settled_status(tmp_path)
+        found = settled_status(folder.path)
         assert found is not None
         assert found.status == "RUNNING"
-        holder.communicate()
+        refusal = pytest.raises(EnvironmentProblem, match=rf"run.name=a .*process {holder.pid}")
+        with refusal, folder.lock(wait_seconds=0.1):
+            pass
+        holder.kill()
+    with folder.lock(wait_seconds=2.0):
+        pass
+    found = settled_status(folder.path)
+    assert found is not None
+    assert (found.status, found.step) == ("KILLED", 3)

@@ -17,7 +17,7 @@ from lmtrain.tracking.run_log import (
     read_after,
     read_points,
 )
-from lmtrain.tracking.scores import all_scores, keep_scores, scores_file, scores_since
+from lmtrain.tracking.scores import keep_scores, scores_file, scores_since
 from tests.full_disk import full_disk
 from tests.points import append_point
 
@@ -124,19 +124,6 @@ def test_scores_join_those_of_their_step_and_the_run_s_curves(tmp_path):
     assert set(read_json(scores_file(run.path, 5))) == {"core/mean", "core/copa"}
     first, second, _ = read_points(run.path / "metrics.jsonl")
     assert (first.step, second.step, second.tokens, second.metrics) == (7, 5, 50, {"core/mean": 0.25})
-
-
-def test_a_score_of_another_text_or_setting_does_not_replace_one_of_its_name(tmp_path):
-    def keep(score, **of_what):
-        kept = keep_scores(tmp_path, step=5, tokens=50, scores={"evaluation/x": {"score": score, **of_what}})
-        return kept.names.get("evaluation/x", "evaluation/x")
-
-    first, short = {"sha256": "aa", "context_tokens": 256}, {"sha256": "aa", "context_tokens": 32}
-    names = ["evaluation/x", "evaluation/x_2", "evaluation/x_3", "evaluation/x", "evaluation/x_2"]
-    asked = [first, short, {"sha256": "bb", "context_tokens": 256}, first, short]
-    assert [keep(number / 8, **one) for number, one in enumerate(asked)] == names
-    file = all_scores(tmp_path)[5]
-    assert {name: one["score"] for name, one in file.items()} == dict(zip(names[:3], [0.375, 0.5, 0.25], strict=True))
 
 
 def test_a_score_of_another_text_at_another_step_joins_no_curve_of_its_name(tmp_path):

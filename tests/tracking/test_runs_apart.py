@@ -51,14 +51,6 @@ def test_a_run_set_aside_since_is_known_by_its_identity(tmp_path):
     assert (Path(where).absolute(), said) == (dog, "no longer there")
 
 
-def test_a_run_moved_with_its_fork_is_found_beside_it(tmp_path):
-    old, new = tmp_path / "old", tmp_path / "new"
-    dog, cat = began(old / "dog", at=1.0), began(old / "cat", at=2.0)
-    write_fork(cat, Fork(checkpoint=dog / "checkpoints/step_00000020", step=20))
-    shutil.move(old, new)
-    assert read(new / "cat").checkpoint == new / "dog/checkpoints/step_00000020"
-
-
 def checkpoint(run, step):
     folder = run / "checkpoints" / f"step_{step:08d}"
     (folder / "inner").mkdir(parents=True)

@@ -31,19 +31,6 @@ def test_every_point_arrives_once_with_its_time(run):
     assert first.timestamp == (1000 + first.step) * 1000
 
 
-def test_steps_that_a_resume_trains_again_are_not_doubled(run):
-    log = RunLog(run.path)
-    for step in range(1, 9):
-        append_point(log, step, step, {"train/loss": float(step)}, time=1000.0 + step)
-    assert send(run)
-    log.truncate_after(4)
-    run.start_attempt("optimizer:\n  lr: 0.1\n", [])
-    for step in range(5, 13):
-        append_point(log, step, step, {"train/loss": float(step)}, time=2000.0 + step)
-    assert send(run)
-    assert history(run, "train/loss") == [(step, float(step)) for step in range(1, 13)]
-
-
 def test_a_value_that_is_not_finite_is_left_out(run):
     append_point(RunLog(run.path), 3, 3, {"train/loss": math.nan, "train/lr": 0.1})
     assert send(run)
@@ -96,13 +83,6 @@ def test_a_sweep_on_a_dead_server_ends_with_a_line_and_no_password(root, capsys)
     err = capsys.readouterr().err
     assert "sweep lr-sweep as running" in err
     assert "canary" not in err
-
-
-def test_dead_server_gives_up_after_the_drain_and_says_why(run):
-    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
-    assert not send(run, tracking_uri="http://127.0.0.1:9", drain_seconds=0.5)
-    error = str(read_state(run.path).error)
-    assert "Connection" in error or "Max retries" in error
 
 
 @pytest.mark.faults

@@ -1,24 +1,11 @@
-import subprocess
-import sys
-
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking import atomic_files
 from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
 from lmtrain.tracking.mlflow.sync import sync
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, write_status
 from tests.points import append_point
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from lmtrain.tracking.run_folder import RunFolder
-with RunFolder(Path(sys.argv[1])).lock():
-    print("held", flush=True)
-    time.sleep(60)
-"""
 
 
 @pytest.mark.slow
@@ -115,19 +102,3 @@ def test_a_database_closed_to_writing_is_told_at_once(run, monkeypatch):
     monkeypatch.setattr(type(database), "open", refuse)
     with pytest.raises(EnvironmentProblem, match=r"PermissionError: .*Permission denied: .*mlflow\.db"):
         sync(run.path, seconds=600)
-
-
-@pytest.mark.slow
-def test_living_run_stays_running(run):
-    write_status(run.path, Status("RUNNING"))
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(run.path)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        tracked = sync(run.path)
-    finally:
-        holder.kill()
-        holder.communicate()
-    client = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
-    assert client.get_run(tracked).info.status == "RUNNING"
-    assert atomic_files.read_json(run.status_path)["status"] == "RUNNING"
