@@ -13,6 +13,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.parameters import RESOLVED
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES, RunFolder
 from lmtrain.training.context import OnlyInRun, RunContext
@@ -21,7 +22,7 @@ ESTIMATE_TOLERANCE: Final = 0.05  # of the last step: plan.json is written again
 
 
 class RunManifest(OnlyInRun):
-    """Write plan.json, dataset.json and tokenizer/ of a run, data.json and devices.json of its newest attempt.
+    """Write plan.json with the run's choices, dataset.json and tokenizer/ of a run, and more of its newest attempt.
 
     It belongs to a run of lmtrain. Under a budget of time the plan's last step begins as an estimate: plan.json follows
     it in changes of a twentieth, and has the true one at the end.
@@ -77,7 +78,7 @@ class RunManifest(OnlyInRun):
         plan, steps = self.context.plan, self.context.last_step.steps
         plan = replace(plan, horizon=plan.horizon.ending_at(steps)) if steps else plan
         self._written_steps = steps
-        write_json(self.context.folder / "plan.json", plan.to_json())
+        write_json(self.context.folder / "plan.json", {**plan.to_json(), RESOLVED: self.context.resolved})
 
 
 def describe_devices(trainer: pl.Trainer) -> dict[str, Any]:

@@ -33,6 +33,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
+RESOLVED: Final = "resolved"  # the choices in a plan.json, by their groups: what runs where the config says auto
 NOT_OF_A_RUN: Final = ("run.", "logger.", "hydra.", "sweep.", "resume")
 OF_PLAN: Final = {
     "parameters": ("parameters", "total"),
@@ -43,8 +44,11 @@ OF_PLAN: Final = {
 
 
 def run_parameters(config: Mapping[str, object], plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return the leaves of a config that belong to the run itself, and the main numbers of its plan."""
+    """Return the leaves of a config that belong to the run itself, its choices, and the main numbers of its plan."""
     found = {key: value for key, value in flatten(config).items() if not key.startswith(NOT_OF_A_RUN)}
+    for key, value in plan.get(RESOLVED, {}).items():
+        found = {name: each for name, each in found.items() if not f".{name}".endswith(f".{key}._target_")}
+        found[key] = value
     for name, (group, key) in OF_PLAN.items():
         value = plan.get(group, {}).get(key)
         if value is not None:

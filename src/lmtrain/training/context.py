@@ -58,6 +58,7 @@ class RunContext:
     `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `attempt` numbers the run's starts; `earlier_seconds` is the time
     of those before, `earlier_device_seconds` that of all their devices. `scores` are the newest of its validation.
+    `resolved` are its choices by their groups: what runs where the config says auto.
     """
 
     folder: Path
@@ -72,6 +73,7 @@ class RunContext:
     earlier_seconds: float = 0.0
     earlier_device_seconds: float = 0.0
     scores: HeldOutScores = field(default_factory=HeldOutScores)
+    resolved: dict[str, str] = field(default_factory=dict[str, str])
 
     @cached_property
     def last_step(self) -> LastStep:

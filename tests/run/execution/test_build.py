@@ -64,4 +64,5 @@ def test_each_start_of_a_short_run_leaves_its_model_uncompiled(
     run = build_run(tiny_job("compile=auto"), rank=0, log=None)
     assert run.context.plan.is_compiled is False
     assert run.module._transforms.compile is unchanged
+    assert run.context.resolved["compile"] == "none"
     assert "compile=auto: none, as compiling takes about 61 s" in capfd.readouterr().out

@@ -47,6 +47,19 @@ def test_parameter_that_a_resume_changes_becomes_a_tag(run):
     assert "resume.2.optimizer.eps" not in data.tags
 
 
+def test_the_parameters_are_what_ran(run):
+    written = {"compile": "none", "batch.micro_batch_sequences": "8"}
+    atomic_files.write_json(run.path / "plan.json", {"resolved": written, "horizon": {"steps": 5}})
+    config = (
+        "model: {compile: {_target_: a.auto}}\ncompile:\n  _target_: a.auto\nbatch:\n  micro_batch_sequences: auto\n"
+    )
+    run.start_attempt(config, ["compile=auto"])
+    assert send(run)
+    params = stored(run).data.params
+    assert written.items() <= params.items()
+    assert not [key for key, value in params.items() if value.endswith("auto")]
+
+
 def test_origin_of_the_run_goes_with_it(run):
     atomic_files.write_json(run.path / "plan.json", {"horizon": {"steps": 5}})
     splits = {"train": {"num_tokens": 7, "shards": []}}

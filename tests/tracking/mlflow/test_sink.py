@@ -68,13 +68,14 @@ def test_trials_of_a_sweep_hang_under_one_parent(root):
     assert client_of(trials[0]).get_run(parent).info.status == "RUNNING"
     found = SweepTrial(number=1, values={"optimizer.lr": "0.1"}, state="finished", score=1.5)
     facts = {"name": "lr-sweep", "kind": "grid", "metric": "validation/loss", "fingerprint": "lr-sweep"}
-    SweepFile(**facts, command="lmtrain train -m", trials=[found]).save(root / "lr-sweep")
+    SweepFile(**facts, command="lmtrain train -m optimizer.lr=0.1,1", trials=[found]).save(root / "lr-sweep")
     MlflowTracking().finish_sweep(root / "lr-sweep", "lr-sweep", root=root, status="FAILED")
     ended = client_of(trials[0]).get_run(parent)
     assert (ended.info.run_name, ended.info.status) == ("lr-sweep", "FAILED")
     assert ended.data.metrics == {"best/validation/loss": 1.5}
     assert ended.data.tags["best.optimizer.lr"] == "0.1"
-    assert ended.data.tags["mlflow.source.name"] == "lmtrain train -m"
+    assert ended.data.tags["mlflow.source.name"] == "lmtrain train"
+    assert ended.data.tags["lmtrain.command"] == "lmtrain train -m optimizer.lr=0.1,1"
     assert [item.path for item in client_of(trials[0]).list_artifacts(parent)] == ["sweep.json"]
 
 

@@ -12,7 +12,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.compilation import chosen_parts, missing_compiler
+from lmtrain.parallel.compilation import blocks, chosen_parts, is_shallow, missing_compiler, none, whole_model
 from lmtrain.precision.policy import Precision
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.optimizer import require_float8_head, require_rounding
@@ -65,6 +65,24 @@ def is_compiled(config: RunConfig) -> bool:
     """Return whether the run will be compiled on this machine."""
     found = config.compilation
     return found.compiles and (not found.falls_back or missing_compiler() is None)
+
+
+def resolved(
+    config: RunConfig, model: LanguageModel, *, attention: FittedAttention, precision: Precision, strategy: str
+) -> dict[str, str]:
+    """Return the choices of a run by their groups, as options are named, for a record of what ran."""
+    compiled = config.compile.target.rpartition(".")[2]
+    if config.compilation.falls_back:
+        kind = whole_model if is_shallow(model) else blocks
+        compiled = (kind if is_compiled(config) else none).__name__
+    return {
+        "attention": attention.line.removeprefix("auto: "),
+        "precision": precision.name,
+        "strategy": strategy,
+        "recompute": config.recompute.target.rpartition(".")[2],
+        "compile": compiled,
+        **dict.fromkeys(("trainer.accelerator", "cluster.accelerator"), device_type(config.trainer.accelerator)),
+    }
 
 
 def compilation_line(config: RunConfig, model: LanguageModel) -> str | None:

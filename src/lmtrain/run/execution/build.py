@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.budgets import NOT_BEGUN, RunSoFar, first_limit_line
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.interleave import PhasesRead
@@ -28,6 +28,7 @@ from lmtrain.run.builders.device import (
     fit_loss,
     graphs_of,
     is_compiled,
+    resolved,
     tell_of_precision,
 )
 from lmtrain.run.builders.model import adapting, build_strategy, planned_model
@@ -106,6 +107,10 @@ def build_run(
     fitted.tell(context.events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
+    context.resolved.update(
+        resolved(config, model, attention=fitted, precision=precision, strategy=parallelism.name),
+        **{MICRO_BATCH: f"{batch.sequences_per_micro_step}"},
+    )
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
     start = find_weights(config.init_from, model, node=config.model)
     own = own_module(config, model, batch, start_from=start)

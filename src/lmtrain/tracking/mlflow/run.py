@@ -174,7 +174,8 @@ def end_sweep(client: MlflowClient, run_id: str, folder: Path, *, status: str) -
     """Give a sweep's parent run its command, commit, best values and sweep.json, and its last state."""
     found = read_sweep(folder)
     if found is not None:
-        tags = {"mlflow.source.name": found.command, "lmtrain.command": found.command}
+        program, _, _ = found.command.partition(" -m")
+        tags = {"mlflow.source.name": program, "lmtrain.command": found.command}
         if found.trials and found.trials[0].runs:
             attempts = RunFolder(folder / found.trials[0].runs[0].folder).attempts()
             commit = read_json(attempts[-1] / "git.json").get("commit") if attempts else None
