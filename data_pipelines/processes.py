@@ -1,7 +1,7 @@
 """Do jobs in several processes of this machine, or on a thread of this one.
 
-A worker gets a pickled function and then a job a line, and answers each line. Its input ends with this process, and so
-does the worker.
+A worker gets a pickled function and then pickled jobs, and answers each with its result, every one after a line with
+its length; an empty answer is a failure. Its input ends with this process, and so does the worker.
 """
 
 import os
@@ -13,19 +13,22 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, BinaryIO, TypeVar, cast
 
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EnvironmentProblem
 
 AHEAD = 2  # jobs begun or waiting, for each process
-DONE, FAILED = b"done\n", b"failed\n"
 Worker = subprocess.Popen[bytes]
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 
-def run_jobs(work: Callable[[str], object], jobs: Iterable[str], *, num_processes: int) -> Generator[str]:
-    """Yield the jobs in order, each after `work(job)`; only a few are taken from `jobs` ahead.
+def run_jobs(work: Callable[[Job], Result], jobs: Iterable[Job], *, num_processes: int) -> Generator[Result]:
+    """Yield `work(job)` of each job in order; only a few are taken from `jobs` ahead.
 
-    `work` is pickled for `num_processes` workers; 0 calls it on a thread of this process.
+    `work`, jobs and results are pickled for `num_processes` workers; 0 calls `work` on a thread of this process.
 
     Raises:
         EnvironmentProblem: A worker was killed.
@@ -33,20 +36,19 @@ def run_jobs(work: Callable[[str], object], jobs: Iterable[str], *, num_processe
     workers: list[Worker] = []
     free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
 
-    def run(job: str) -> str:
+    def run(job: Job) -> Result:
         if num_processes == 0:
-            work(job)
-            return job
+            return work(job)
         worker = free.get()
         try:
-            if not _is_done(worker, job):
-                work(job)  # fails again, here where its error is seen
+            answer = _answer(worker, pickle.dumps(job))
         finally:
             free.put(worker)
-        return job
+        # What failed fails again, here where its error is seen.
+        return cast("Result", pickle.loads(answer)) if answer else work(job)  # noqa: S301  of our own process
 
     executor = ThreadPoolExecutor(max_workers=max(num_processes, 1))
-    begun: deque[Future[str]] = deque()
+    begun: deque[Future[Result]] = deque()
     try:
         for job in jobs:
             if len(workers) < num_processes:
@@ -70,7 +72,7 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _start(work: Callable[[str], object]) -> Worker:
+def _start(work: object) -> Worker:
     worker = subprocess.Popen(
         python_command("-m", "data_pipelines.processes"),
         stdin=subprocess.PIPE,
@@ -78,55 +80,53 @@ def _start(work: Callable[[str], object]) -> Worker:
         env=python_environment(),
         start_new_session=True,  # Ctrl-C is this process's to answer
     )
-    pickled = pickle.dumps(work)
-    _send(worker, f"{len(pickled)}\n".encode() + pickled)
+    _send(worker.stdin, pickle.dumps(work))
     return worker
 
 
-def _send(worker: Worker, content: bytes) -> None:
-    assert worker.stdin is not None
-    try:
-        worker.stdin.write(content)
-        worker.stdin.flush()
-    except BrokenPipeError:
-        pass  # it was killed, as the missing answer will show
-
-
-def _is_done(worker: Worker, job: str) -> bool:
-    assert worker.stdout is not None
-    _send(worker, f"{job}\n".encode())
-    answer = worker.stdout.readline()
-    if answer not in (DONE, FAILED):
-        status = worker.wait()
+def _answer(worker: Worker, job: bytes) -> bytes:
+    with suppress(BrokenPipeError):  # it was killed, as the missing answer will show
+        _send(worker.stdin, job)
+    answer = _receive(worker.stdout)
+    if answer is None:
         raise EnvironmentProblem(
-            f"A process that worked on {job} ended with status {status} (out of memory?); "
+            f"A worker process ended with status {worker.wait()} (out of memory?); "
             "try num_processes=0 (data.folder.* or engine.*)."
         )
-    return answer == DONE
+    return answer
+
+
+def _send(stream: Any, content: bytes) -> None:
+    stream.write(f"{len(content)}\n".encode() + content)
+    stream.flush()
+
+
+def _receive(stream: Any) -> bytes | None:
+    """Return the next content of a stream, None at its end or where it breaks off."""
+    header = stream.readline()
+    content = stream.read(int(header)) if header else None
+    return content if content is not None and len(content) == int(header) else None
 
 
 def main() -> None:
     """Answer each job on standard input once it is done or has failed."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library's prints are no answers
-    content = sys.stdin.buffer
-    work = pickle.loads(content.read(int(content.readline())))  # noqa: S301  written by the process that started this
+    work = pickle.loads(_receive(sys.stdin.buffer) or b"")  # noqa: S301  written by the process that started this
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(jobs,), daemon=True).start()
+    threading.Thread(target=_read, args=(jobs, sys.stdin.buffer), daemon=True).start()
     while True:
-        job = jobs.get().decode().rstrip("\n")
+        job = pickle.loads(jobs.get())  # noqa: S301  likewise
         try:
-            work(job)
-            answer = DONE
+            answer = pickle.dumps(work(job))
         except Exception:  # noqa: BLE001  the asking process repeats the job, and reports the error
-            answer = FAILED
-        answers.write(answer)
-        answers.flush()
+            answer = b""
+        _send(answers, answer)
 
 
-def _read(jobs: "queue.SimpleQueue[bytes]") -> None:
-    for line in sys.stdin.buffer:
-        jobs.put(line)
+def _read(jobs: "queue.SimpleQueue[bytes]", stream: BinaryIO) -> None:
+    while (job := _receive(stream)) is not None:
+        jobs.put(job)
     os._exit(0)
 
 

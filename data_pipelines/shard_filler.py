@@ -5,7 +5,7 @@ with encoding), and blocks whose text has the digest of an encoded one are not e
 """
 
 import contextlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -192,7 +192,7 @@ class Shards:
 
 @final
 class EncodeBlock:
-    """Encode a block by its number, from its text on the disk; where there is none, it is encoded already."""
+    """Encode a block from its text on the disk; where there is none, it is encoded already."""
 
     def __init__(self, folder: Path, dtype: str) -> None:
         self._folder, self._dtype = folder, dtype
@@ -202,14 +202,15 @@ class EncodeBlock:
         """Leave the tokenizer behind: a worker reads its own."""
         return EncodeBlock, (self._folder, self._dtype)
 
-    def __call__(self, number: str) -> None:
+    def __call__(self, block: BlockFacts) -> BlockFacts:
         """Replace the block's text by its ids."""
-        text = self._work.text(int(number))
+        text = self._work.text(block.number)
         if text.exists():
-            block = [item for item in read_items(text) if isinstance(item, Document)]
-            encoded = encode_documents(block, self._work.tokenizer(), dtype=self._dtype)
-            encoded.save(self._work.encoded(int(number)), text_sha256=sha256_of(block))
+            documents = [item for item in read_items(text) if isinstance(item, Document)]
+            encoded = encode_documents(documents, self._work.tokenizer(), dtype=self._dtype)
+            encoded.save(self._work.encoded(block.number), text_sha256=sha256_of(documents))
             text.unlink()
+        return block
 
 
 def _saved(blocks: Iterable[Sequence[Document]], work: WorkFolder) -> Iterator[BlockFacts]:
@@ -230,17 +231,8 @@ def _encoded(
         first = list(islice(blocks, MANY_BLOCKS if num_cores() >= MANY_CORES else 0))
         num_processes = num_cores() - 1 if len(first) == MANY_BLOCKS else 0
         blocks = chain(first, blocks)
-    pending = deque[BlockFacts]()
-
-    def numbers() -> Iterator[str]:
-        for block in blocks:
-            pending.append(block)
-            yield str(block.number)
-
     encode = EncodeBlock(work.folder, settings.token_dtype)
-    with contextlib.closing(run_jobs(encode, numbers(), num_processes=num_processes)) as done:
-        for _ in done:
-            yield pending.popleft()
+    yield from run_jobs(encode, blocks, num_processes=num_processes)
 
 
 def _with_tokenizer(blocks: Iterator[BlockFacts], request: BuildRequest, work: WorkFolder) -> Iterator[BlockFacts]:

@@ -1,8 +1,8 @@
 """Run stages on this machine: the cheap ones here, costly ones in several processes, those over a corpus as jobs."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import final
@@ -10,7 +10,7 @@ from typing import final
 from data_pipelines.processes import num_cores, run_jobs
 from data_pipelines.progress import stage as shown_stage
 from data_pipelines.sources.base import Source
-from data_pipelines.stages.pieces import PieceFolder, Remaining, characters_of, cut_into_pieces, read_items, write_items
+from data_pipelines.stages.pieces import PieceFolder, Remaining, characters_of, cut_into_pieces
 from data_pipelines.stages.stage import Item, PipelineJob, Stage, in_turn, key_of, runs_of
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.durable import write_durably
@@ -39,28 +39,30 @@ class LocalEngine:
         items: Iterator[Item] = source.documents()
         for number, run in enumerate(runs_of(stages)):
             if run[0].scope == "document":
-                items = self._each_alone(items, run, folder / f"{number}_documents")
+                items = self._each_alone(items, run)
             elif run[0].scope == "order":
                 items = run[0](items)
             else:
                 items = self._over_corpus(items, run[0], folder / f"{number}_corpus_{key_of(run)}")
         return items
 
-    def _each_alone(self, items: Iterator[Item], stages: Sequence[Stage], folder: Path) -> Iterator[Item]:
+    def _each_alone(self, items: Iterator[Item], stages: Sequence[Stage]) -> Iterator[Item]:
         num_characters, seconds = 0, 0.0
         while not self._num_processes:
             batch = _next_batch(items)
             if not batch:
                 return
             started = time.process_time()
-            done = list(in_turn(stages, batch))
+            done = _through(stages, batch)
             seconds += time.process_time() - started
             num_characters += sum(map(characters_of, batch))
             yield from done
             is_slow = seconds * FAST_CHARACTERS_PER_SECOND > num_characters >= TRIAL_CHARACTERS
             if is_slow and self._num_processes is None and num_cores() > 1:
                 break
-        yield from _in_processes(items, stages, folder, self._num_processes or num_cores())
+        batches = iter(lambda: _next_batch(items), [])
+        for done in run_jobs(partial(_through, stages), batches, num_processes=self._num_processes or num_cores()):
+            yield from done
 
     def _over_corpus(self, items: Iterator[Item], stage: Stage, folder: Path) -> Iterator[Item]:
         count = folder / "num_pieces"
@@ -78,47 +80,18 @@ class LocalEngine:
 def run_tasks(job: PipelineJob, folder: Path, *, num_processes: int) -> None:
     """Run a job's remaining tasks; each leaves a file in `folder` once it is done, and is not run again."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = [(folder / f"{task}").exists() for task in range(job.num_tasks)]
-    rest = (str(task) for task in range(job.num_tasks) if not done[task])
-    if all(done):
+    rest = [task for task in range(job.num_tasks) if not (folder / f"{task}").exists()]
+    if not rest:
         return
     with shown_stage(job.name) as progress:
         progress.notes.append(f"{job.num_tasks} tasks")
-        for number, task in enumerate(run_jobs(_RunTask(job.run), rest, num_processes=num_processes), sum(done) + 1):
-            (folder / task).touch()
-            progress.advance(fraction=number / job.num_tasks)
+        for place, _ in enumerate(run_jobs(job.run, rest, num_processes=num_processes)):
+            (folder / f"{rest[place]}").touch()
+            progress.advance(fraction=(job.num_tasks - len(rest) + place + 1) / job.num_tasks)
 
 
-@dataclass(frozen=True)
-class _RunTask:
-    run: Callable[[int], object]
-
-    def __call__(self, task: str) -> None:
-        self.run(int(task))
-
-
-@dataclass(frozen=True)
-class _RunStages:
-    """Replace the documents in a file by what stages make of them."""
-
-    stages: tuple[Stage, ...]
-
-    def __call__(self, name: str) -> None:
-        write_items(Path(name), in_turn(self.stages, read_items(Path(name))))
-
-
-def _in_processes(items: Iterator[Item], stages: Sequence[Stage], folder: Path, num_processes: int) -> Iterator[Item]:
-    def batches() -> Iterator[str]:
-        number = 0
-        while batch := _next_batch(items):
-            path = folder / f"batch_{number:09d}.jsonl"
-            write_items(path, batch)
-            yield str(path)
-            number += 1
-
-    for name in run_jobs(_RunStages(tuple(stages)), batches(), num_processes=num_processes):
-        yield from read_items(Path(name))
-        Path(name).unlink()
+def _through(stages: Sequence[Stage], items: Iterable[Item]) -> list[Item]:
+    return list(in_turn(stages, items))
 
 
 def _next_batch(items: Iterable[Item]) -> list[Item]:

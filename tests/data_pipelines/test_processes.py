@@ -28,6 +28,7 @@ class Sleep:
         if job == "die":
             os.kill(os.getpid(), 9)
         time.sleep(float(job))
+        return job
 
 
 def pids(folder):
@@ -61,7 +62,7 @@ def test_a_failure_in_a_worker_is_raised_here(tmp_path):
 
 
 def test_a_killed_worker_is_an_environment_problem(tmp_path):
-    with pytest.raises(EnvironmentProblem, match=r"worked on die ended with status -9 .*num_processes=0"):
+    with pytest.raises(EnvironmentProblem, match=r"worker process ended with status -9 .*num_processes=0"):
         list(run_jobs(Sleep(tmp_path), ["0.01", "die", "0.02"], num_processes=2))
     assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))))
 
