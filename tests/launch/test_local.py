@@ -153,19 +153,6 @@ def test_signal_reaches_the_ranks_and_not_their_workers_and_all_may_save(run_fol
     assert processes_of(run_folder) == []
 
 
-def test_signal_before_there_are_ranks_ends_the_job(run_folder):
-    parent = start_parent(run_folder, "wait")
-    deadline = time.monotonic() + 30
-    while not processes_of(run_folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(0.3)
-    parent.send_signal(signal.SIGTERM)
-    parent.communicate(timeout=30)
-    assert parent.returncode == 143
-    assert processes_of(run_folder) == []
-
-
 @pytest.mark.faults
 def test_ranks_that_ignore_the_signal_are_killed_after_the_grace(run_folder):
     parent = start_parent(run_folder, "ignore_signals", "1.0")

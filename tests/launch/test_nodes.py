@@ -158,7 +158,6 @@ class TestSbatch:
             ({"time_seconds": 300}, "--time.*360s"),
             ({"signal_seconds": 0}, "--signal-before.*1s"),
             ({"cpus_per_task": 0}, "--cpus-per-task.*at least 1"),
-            ({"directives": {"nodes": "3"}}, "--sbatch=nodes=3.*cluster.num_nodes.*leave it out"),
             ({"directives": {"comment": "a\nsrun rm"}}, "long option"),
             ({"directives": {"p": "gpu"}}, "long option"),
         ],

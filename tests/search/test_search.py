@@ -10,10 +10,7 @@ from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import (
     Interval,
     ListedValues,
-    checked_words,
-    grid_of,
     interval,
-    num_of_grid,
     require_space,
 )
 from lmtrain.search.study import JOURNAL, cut_unfinished_line, open_study
@@ -42,19 +39,6 @@ def test_drawn_values_are_overrides_within_the_bounds() -> None:
     assert (LR.word(0.00123456789), OPTIMIZER.word("muon")) == ("0.00123457", "muon")
     near = Interval(low=0.9, high=0.9999999)
     assert [near.word(value) for value in (0.99999985, 0.912345678)] == ["0.99999985", "0.912346"]
-
-
-def test_every_value_of_a_list_and_both_ends_of_an_interval_are_checked() -> None:
-    found = checked_words(SPACE)
-    assert found[0] == ["optimizer.lr=0.0001", "model.num_layers=2", "optimizer=adamw"]
-    changed = [[word for word in words if word not in found[0]] for words in found[1:]]
-    assert changed == [["optimizer.lr=0.01"], ["model.num_layers=8"], ["optimizer=muon"]]
-
-
-def test_a_grid_takes_lists_and_steps() -> None:
-    listed = {key: SPACE[key] for key in ("model.num_layers", "optimizer")}
-    assert grid_of(listed)["model.num_layers"] == [2, 4, 6, 8]
-    assert num_of_grid(listed) == 8
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,6 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.nodes import NodesJob, template
 
 SIGNAL_SECONDS: Final = 300
-# Directives that the script sets itself.
-OWN: Final = frozenset(
-    {"nodes", "ntasks", "ntasks-per-node", "gpus", "gpus-per-node", "gpus-per-task", "gres", "time", "signal"}
-    | {"cpus-per-task", "job-name", "output", "error", "requeue", "no-requeue", "open-mode", "array"}
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +94,6 @@ def _require_directive(name: str, value: str) -> None:
     if not re.fullmatch(r"[a-z][a-z-]+", name) or re.search(r"[\n\r]", value):
         raise ConfigurationError(
             f"--sbatch={name}={value}: must be a long option of sbatch, for example --sbatch=partition=gpu."
-        )
-    if name in OWN:
-        raise ConfigurationError(
-            f"--sbatch={name}={value}: the script sets --{name} by cluster.num_nodes, cluster.devices_per_node, "
-            "--time, --signal-before and --cpus-per-task; leave it out."
         )
 
 

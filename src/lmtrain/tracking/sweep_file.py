@@ -69,10 +69,7 @@ class SweepRun:
 
 @dataclass(kw_only=True)
 class SweepTrial:
-    """One choice of values, each as it is typed; `score` is the mean of its runs, `deviation` their spread.
-
-    `rounds` are those of halving behind it.
-    """
+    """One choice of values, each as it is typed; `score` is the mean of its runs, `deviation` their spread."""
 
     number: int
     values: dict[str, str]
@@ -80,7 +77,6 @@ class SweepTrial:
     score: float | None = None
     deviation: float | None = None
     reason: str | None = None
-    rounds: int = 0
     runs: list[SweepRun] = field(default_factory=list[SweepRun])
 
     @property
@@ -98,7 +94,7 @@ class SweepTrial:
 class SweepFile:
     """A sweep as its folder describes it; `fingerprint` is of all that makes its trials comparable.
 
-    `shared` are the values of all trials' config, by dotted keys; `reason` is that of its end, None while it runs.
+    `reason` is that of its end, None while it runs.
     `unranked` says why its trials' scores do not compare, None if they do: only then is there a best one.
     """
 
@@ -109,7 +105,6 @@ class SweepFile:
     command: str
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     space: Mapping[str, str] = field(default_factory=dict[str, str])
-    shared: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: str = "RUNNING"
     reason: str | None = None
     best: int | None = None
@@ -132,9 +127,10 @@ class SweepFile:
         return sorted(found, key=lambda trial: (0.0 if self.unranked else trial.score or 0.0, trial.number))
 
     def texts(self) -> list[HeldOutText]:
-        """Return the texts behind the scores that are ranked, at the trials' ends or at that of a round."""
-        ranked = [trial for trial in self.trials if trial.state in ("finished", "paused")]
-        return [run.held_out for trial in ranked for run in trial.runs if run.held_out]
+        """Return the texts behind the scores that are ranked."""
+        return [
+            run.held_out for trial in self.trials if trial.state == "finished" for run in trial.runs if run.held_out
+        ]
 
     def best_trial(self) -> SweepTrial | None:
         """Return the trial of the lowest mean."""
@@ -157,6 +153,7 @@ def read_sweep(folder: Path) -> SweepFile | None:
         raise _of_another_version(folder)
     try:
         trials: Any = [_trial(each) for each in row.pop("trials")]
+        row.pop("shared", None)  # of 0.1
         return SweepFile(**row, trials=trials)
     except (TypeError, ValueError, KeyError, AttributeError) as odd:  # keys that this version does not know, or lacks
         raise _of_another_version(folder) from odd
@@ -171,6 +168,7 @@ def _of_another_version(folder: Path) -> DataError:
 
 def _trial(row: dict[str, Any]) -> SweepTrial:
     runs: Any = [_run(run) for run in row.pop("runs")]
+    row.pop("rounds", None)  # of 0.1
     return SweepTrial(**row, runs=runs)
 
 

@@ -28,34 +28,6 @@ def test_a_candidate_takes_the_time_that_its_plan_takes() -> None:
     assert candidate.cost * batch.tokens_per_step / batch.num_ranks == pytest.approx(run.plan.step.seconds)
 
 
-def test_the_devices_that_a_plan_advises_divide_its_step_and_hold_its_shards() -> None:
-    model = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=h100_8x", "batch.context_tokens=2048"]
-    words = [*model, "batch.micro_batch_sequences=1", "recompute=every_block", "loss=chunked", "precision=bf16_mixed"]
-    step = "batch.tokens_per_step=8388608"
-    (whole,) = planned_runs([*words, "strategy=ddp", step])
-    advised = next(line for line in whole.advice.lines if line.startswith("fits on "))
-    (typed,) = planned_runs([*words, step, *typed_words(advised)[0]])
-    assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, int(advised.split()[2].replace(",", "")))
-
-
-def test_a_switch_of_the_strategy_is_advised_where_it_is_enough() -> None:
-    of_a_cluster = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=b200_8x", "cluster.num_nodes=64"]
-    batch = ["batch.context_tokens=8192", "batch.micro_batch_sequences=1", "batch.tokens_per_step=16777216"]
-    words = [*of_a_cluster, *batch, "recompute=every_block", "precision=bf16_mixed", "budget.tokens=1T"]
-    often = "strategy.reduce_every_micro_step=true"
-    for strategy, optimizer, advised in (
-        ("fsdp_tensor", "muon", [often]),
-        ("fsdp_tensor", "adamw", [often]),
-        ("fsdp", "muon", [often]),
-    ):
-        chosen = [*words, f"strategy={strategy}", f"optimizer={optimizer}"]
-        (run,) = planned_runs(chosen)
-        assert advised in [words for line in run.advice.lines for words in typed_words(line)]
-        assert len(run.advice.lines) <= 1 + 3
-        (typed,) = planned_runs([*chosen, *advised])
-        assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, 512)
-
-
 def typed_words(line: str) -> list[list[str]]:
     """Return the words to type of a line of advice, one list a choice; none where it claims nothing."""
     claim, found, words = line.partition(": " if line.startswith("a larger") else " with ")
@@ -200,32 +172,11 @@ def test_the_fastest_strategy_that_fits_is_chosen(words: list[str], options: set
         assert tried is None or not tried.fits or (best.cost or 0) <= 1.02 * (tried.cost or 0)
 
 
-def test_no_faster_pair_of_strategy_and_recomputation_is_passed_over(only_known: None) -> None:
-    asked = config_of(
-        *OF_A_NODE, "model=llama_3_8b", "batch.tokens_per_step=524288", "strategy=auto", "recompute=auto",
-        "batch.micro_batch_sequences=auto",
-    )  # fmt: skip
-    chosen, _ = with_recompute(with_strategy(asked)[0])
-    best = weighed(chosen)
-    assert best is not None
-    assert best.fits
-    for strategy in ("fsdp", "hsdp", "fsdp_tensor", "context"):
-        for recompute in ("none", "every_block"):
-            tried = weighed(asked, [f"strategy={strategy}", f"recompute={recompute}"])
-            assert tried is None or not tried.fits or (best.cost or 0) <= 1.02 * (tried.cost or 0)
-
-
 def test_what_fits_nowhere_gets_the_smallest_and_says_so() -> None:
     words = ("model=llama_3_405b", "batch.tokens_per_step=65536", "recompute=every_block", "strategy=auto")
     _, line = with_strategy(config_of(*OF_A_NODE, *words))
     assert line is not None
     assert line.startswith("strategy=auto: nothing fits; ")
-
-
-@pytest.mark.parametrize("words", [["trainer.devices=1"], ["strategy=ddp"], ["cluster=local", "trainer.devices=8"]])
-def test_nothing_else_is_changed(words: list[str]) -> None:
-    before = config_of(*OF_A_NODE, "model=llama_3_8b", "batch.tokens_per_step=65536", *words)
-    assert with_strategy(before) == (before, None)
 
 
 def test_a_typed_micro_batch_has_to_fit_and_a_typed_recomputation_stays(only_known: None) -> None:

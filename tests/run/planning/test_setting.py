@@ -28,11 +28,6 @@ def test_every_precision_is_planned_with_its_own_peak_on_devices_that_are_not_he
     assert (speed_line(found) is not None) == (precision == "fp8")
 
 
-@pytest.mark.parametrize(("words", "copy"), [([], 2), (["strategy=fsdp"], 0)])
-def test_no_copy_is_kept_where_sharding_casts_what_it_gathers(words, copy):
-    assert setting("cluster=h100_8x", "precision=bf16_mixed", *words).bytes_of.compute_copy == copy
-
-
 def test_a_strategy_of_one_rank_is_refused_on_several():
     assert setting("strategy=single").num_ranks == 1
     with pytest.raises(

@@ -1,4 +1,3 @@
-import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from lmtrain.interop.model_settings import build
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import fingerprint_of
 from lmtrain.run.stored_runs.initial_weights import find_weights
-from lmtrain.run.stored_runs.model_difference import require_same_sizes
 from lmtrain.storage.hashed_folder import write_atomically
 from tests.interop.hugging_face import imported, saved, tokens
 from tests.run.stored_runs.test_find_run import run_folder
@@ -76,32 +74,3 @@ def test_a_checkpoint_of_a_run_fills_the_model(folder: Path, tmp_path: Path) -> 
     model.to_empty(device="cpu").initialize_weights(torch.Generator().manual_seed(0))
     assert torch.equal(fill(model)(tokens()), trained(tokens()))
     assert fingerprint_of(str(run)) == fingerprint_of(str(run / "checkpoints" / "step_00000007"))
-
-
-SIZES = {"width": 64, "num_layers": 2, "num_heads": 2, "value_embedding_layers": [1]}
-LLAMA = {"_target_": "lmtrain.models.llama.Llama", **SIZES}
-
-
-def run_with(root: Path, *, trained: int = 100) -> str:
-    attempt = root / "a" / "attempts" / "1"
-    attempt.mkdir(parents=True)
-    job = {"config": {"model": LLAMA}, "overrides": [], "name": "a", "root": str(root)}
-    (attempt / "job.json").write_text(json.dumps(job))
-    (root / "a" / "plan.json").write_text(json.dumps({"parameters": {"total": 100, "trained": trained}}))
-    return str(root / "a")
-
-
-@pytest.mark.parametrize(
-    "here",
-    [LLAMA, LLAMA | {"num_heads": 4}, LLAMA | {"attention": None}, LLAMA | {"_target_": "mine.Model", "width": 1}],
-)
-def test_a_model_of_the_same_sizes_passes(here: dict[str, object], tmp_path: Path) -> None:
-    require_same_sizes(run_with(tmp_path), here)
-
-
-def test_another_size_is_refused_with_all_differing_settings(tmp_path: Path) -> None:
-    said = r"model: model\.width is 64 there and 128 here\. Leave out .*: model\.width=128, there 64; model\.num_h"
-    with pytest.raises(ConfigurationError, match=said):
-        require_same_sizes(run_with(tmp_path), LLAMA | {"width": 128, "num_heads": 4})
-    with pytest.raises(ConfigurationError, match=r"model\.value_embedding_layers is \[1\] there and \[0\] here"):
-        require_same_sizes(str(tmp_path / "a"), LLAMA | {"value_embedding_layers": [0]})

@@ -98,14 +98,6 @@ def fork(root: Path, resume: Path | str) -> int | None:
     return fork_step(job, checkpoint)
 
 
-def test_a_checkpoint_of_another_run_forks_it_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    origin = save(tmp_path / "dog", 9)
-    assert fork(tmp_path, origin) == 9
-    assert capsys.readouterr().out.endswith("its optimizer state and place in the data; that run stays as it is.\n")
-    noted = json.loads((tmp_path / "cat" / "fork.json").read_text())
-    assert (noted["checkpoint"], noted["step"]) == (str(origin), 9)
-
-
 def test_the_same_command_goes_on_with_the_fork(tmp_path: Path) -> None:
     origin = save(tmp_path / "dog", 9)
     fork(tmp_path, origin)
@@ -174,14 +166,7 @@ def test_a_cool_down_goes_on_from_a_checkpoint_and_leaves_its_run_as_it_is(
     assert "Nothing left to do" in capsys.readouterr().out
 
 
-OWN = Path("runs/cat/checkpoints/step_20")
 OF_TIME = Horizon(steps=100_000, tokens=10**8, flops=10**12, limited_by="hours", seconds=100.0, time_limit="hours")
-
-
-def line(step: int, *, of: int, path: Path = OWN) -> str | None:
-    horizon = Horizon(steps=of, tokens=1000 * of, flops=10**9, limited_by="tokens", most_steps=of)
-    facts = CheckpointFacts(path=path, step=step, tokens=step * 1000, identity={}, metrics={})
-    return nothing_left(horizon, facts, folder=Path("runs/cat"), spent_seconds=0.0)
 
 
 @pytest.mark.parametrize(("earlier_seconds", "is_spent"), [(99.0, False), (100.0, True), (500.0, True)])
@@ -194,11 +179,6 @@ def test_a_budget_of_time_is_spent_by_all_attempts_together(
         (tmp_path / "plan.json").write_text(json.dumps({"horizon": {"steps": steps, "seconds": seconds}}))
         found = nothing_left(OF_TIME, facts, folder=tmp_path, spent_seconds=earlier_seconds)
         assert bool(found) is (is_spent or (seconds, steps) == (100.0, 40))
-
-
-def test_a_run_past_its_budget_is_refused_under_the_key_that_ends_it() -> None:
-    with pytest.raises(ConfigurationError, match=r"budget\.tokens ends the run at step 20, .*step 21.*resume=never"):
-        line(21, of=20)
 
 
 PHASES = [[0, [0.75, 0.25]], [80, [0.0, 1.0]]]

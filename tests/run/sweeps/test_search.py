@@ -150,20 +150,6 @@ def test_a_trial_stopped_by_itself_goes_on_with_the_same_command(
     assert [trial.value for trial in open_study(tmp_path / "s", GRID, SearchSettings()).study.trials[:2]] == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("is_failing", [False, True])
-def test_the_other_seeds_of_a_stopped_trial_count_too(tmp_path: Path, is_failing: bool) -> None:
-    def score(values: dict[str, str]) -> list[float] | BaseException:
-        return RuntimeError("a bug") if is_failing and values["seed"] == "1" else [float(values["seed"])] * 4
-
-    runner = StoppedOnce(score)
-    searching(tmp_path, runner, seeds=2, num_trials=1, parallel=2).run()
-    assert recorded(tmp_path).trials[0].state == ("failed" if is_failing else "stopped")
-    searching(tmp_path, runner, seeds=2, num_trials=1, parallel=2).run()
-    (trial,) = recorded(tmp_path).trials
-    assert (trial.state, trial.score) == (("failed", None) if is_failing else ("finished", 0.5))
-    assert len(runner.started) == (2 if is_failing else 3)
-
-
 def _under_way(root: Path) -> None:
     assert (recorded(root).state, recorded(root).reason) == ("RUNNING", None)
 
@@ -181,14 +167,6 @@ def test_a_run_is_stopped_at_the_limit_and_goes_on_under_a_higher_one(
     assert sweep.reason == "sweep.max_usd=0.01 is spent (40s, $0.011)"
     assert searching(tmp_path, runner, max_usd=1.0).run() == 0
     assert (len(recorded(tmp_path).trials), len(runner.started)) == (4, 5)
-
-
-def test_no_trial_is_drawn_that_a_limit_has_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = WritingRunner(flat(lambda values: float(values["x"])))
-    monkeypatch.setattr("lmtrain.run.sweeps.outcome.seconds_of", lambda folder: 60.0)
-    searching(tmp_path, runner, max_hours=0.02).run()  # 72 s
-    assert len(runner.started) == 1
-    assert recorded(tmp_path).reason == "sweep.max_hours=0.02 has no room for another trial"
 
 
 def test_the_study_catches_up_with_a_file_written_before_a_kill(

@@ -1,6 +1,6 @@
 """Plan a training from its own config: memory, time and cost."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,8 +10,6 @@ from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.option_files import default_options
-from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.gate import checked_configs
 from lmtrain.run.planning.calibration import kind_here, measurements_of, peak_here
 from lmtrain.run.planning.choices import advice, with_compilation, with_recompute, with_strategy
@@ -73,19 +71,18 @@ def planned_runs(
         more_checks(config)
         config, strategy = with_strategy(config)
         config, recompute = with_recompute(config)
-        asked, config = config, _with_named_data(config, choices.options, choices.overrides)
         plan, fit = plan_of(config)
         on_cpu = config.cluster.device is None and kind_here(config, measurements_of(config)) == "cpu"
         config, compilation = with_compilation(config, plan, on_cpu=on_cpu)
         if compilation:
             plan, fit = plan_of(config)
         _require_ramps(config, plan)
-        plan = replace(plan, scaling=config.scaling)
-        plan = _with_data(plan, config)
+        epochs = source_epochs(config, plan.horizon.tokens)
+        plan = replace(plan, scaling=config.scaling, source_epochs=epochs, awaits_data=awaited_facts(config))
         given = advice(config, plan, fit, partial(planned_with, config))
         notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute, compilation]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
-        found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, asked))
+        found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, config))
     return found
 
 
@@ -97,24 +94,6 @@ def _require_own_folder(config: RunConfig) -> None:
         raise ConfigurationError(
             f"data.folder.root must be a folder of this machine, got {root}; mount the store there."
         )
-
-
-def _with_data(plan: Plan, config: RunConfig) -> Plan:
-    epochs = source_epochs(config, plan.horizon.tokens)
-    return replace(plan, source_epochs=epochs, awaits_data=awaited_facts(config))
-
-
-def _with_named_data(config: RunConfig, options: Mapping[str, str], overrides: Sequence[str]) -> RunConfig:
-    """Return the config with its data, or without the folder of it that is nobody's choice.
-
-    A plan of another machine is the same before and after its default text was prepared on this one.
-    """
-    defaults = default_options(conf_folder() / "train.yaml")
-    typed = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in overrides}
-    is_named = any(group in typed or options[group] != defaults[group] for group in ("source", "data"))
-    if config.cluster.device is None or is_named or config.budget.epochs is not None:
-        return config
-    return config.changed(data=config.data.without("folder"))
 
 
 def plan_of(config: RunConfig) -> tuple[Plan, Setting]:

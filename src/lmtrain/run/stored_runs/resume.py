@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from lmtrain.accounting.budgets import Horizon, RunSoFar
 from lmtrain.accounting.observed.time_accounts import spent
-from lmtrain.accounting.quantities import format_quantity, typed_hours, unit_of
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, did_you_mean
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.report.runs.find import of_folder
@@ -167,19 +167,11 @@ def resume_message(job: Job, checkpoint: CheckpointFacts) -> str:
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return each setting that differs between two configs, as KEY OLD -> NEW; a missing one is null."""
     both = differing(*(flatten(dict(config)) for config in (before, now)))
-    return [f"{key} {_shown(key, old)} -> {_shown(key, new)}" for key, (old, new) in both.items() if _trains(key)]
-
-
-def _trains(key: str) -> bool:
-    return not key.startswith(NOT_TRAINING)
-
-
-def _shown(key: str, value: Any) -> str:
-    if unit_of(key) == "hours" and isinstance(value, int | float):
-        return typed_hours(value)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
-        return format_quantity(value)
-    return f"{value:g}" if isinstance(value, float) else shown_value(value)
+    return [
+        f"{key} {shown_value(old)} -> {shown_value(new)}"
+        for key, (old, new) in both.items()
+        if not key.startswith(NOT_TRAINING)
+    ]
 
 
 def run_so_far(job: Job, checkpoint: CheckpointFacts | None, *, before: int | None = None) -> RunSoFar:

@@ -51,10 +51,6 @@ class SearchLimits:
             return f"{self.words} is spent ({self._amount(run_seconds)})"
         return None
 
-    def has_room(self, trial_seconds: float, *, spent_seconds: float, num_running: int) -> bool:
-        """Return whether one more trial fits next to the running ones."""
-        return self.max_seconds is None or spent_seconds + (num_running + 1) * trial_seconds <= self.max_seconds
-
     def _amount(self, seconds: float) -> str:
         shown = format_quantity(round(seconds, 1), "seconds")
         if not self.usd_per_hour:

@@ -19,7 +19,7 @@ from lmtrain.run.execution.start import prepare_data
 from lmtrain.run.gate import naming_trial
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import OURS
-from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, flatten, short_hash
+from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, short_hash
 from lmtrain.run.sweeps.limits import SECONDS_PER_HOUR, SearchLimits
 from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require_slurm
@@ -35,7 +35,7 @@ from lmtrain.run.validators.callbacks import (
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import checked_words
 from lmtrain.search.study import JOURNAL, open_study, require_optuna
-from lmtrain.tracking.redaction import redact, redact_override
+from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.tracking.status import status_name
 from lmtrain.tracking.sweep_file import NAME, SweepFile, SweepRun, SweepTrial, held_sweep, read_sweep
@@ -242,8 +242,6 @@ def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str)
     # Other values of a swept group follow from its choice; of such a group the overrides of all trials count.
     of_swept = sorted(word for word in words.fixed if word.lstrip("+~").partition(".")[0] in swept)
     groups = {name: value for name, value in config.values.items() if name not in FREE_GROUPS | swept}
-    shared = {key: leaf for group, value in redact(groups).items() for key, leaf in flatten(value, group).items()}
-    pairs = (redact_override(word).lstrip("+").partition("=") for word in of_swept)
     settings = asdict(words.settings)
     judged = {name: value for name, value in settings.items() if name not in FREE_SETTINGS}
     space = {key: dimension.describe() for key, dimension in words.space.items()}
@@ -255,5 +253,4 @@ def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str)
         command=command,
         settings=settings,
         space=space,
-        shared={**shared, **{key: value for key, _, value in pairs}},
     )

@@ -142,14 +142,7 @@ class Sweep:
 
     def _draw(self) -> bool:
         """Draw the next trial; return whether there was one. Values drawn again have their first trial's score."""
-        taken = [trial.seconds for trial in self.sweep.trials if trial.state == "finished" and trial.runs]
-        each = statistics.fmean(taken) if taken else 0.0
-        is_enough = len(self.sweep.trials) >= self.num_trials
-        if (
-            self.study is None
-            or is_enough
-            or not self.limits.has_room(each, spent_seconds=self._run_seconds(), num_running=len(self.pool.running))
-        ):
+        if self.study is None or len(self.sweep.trials) >= self.num_trials:
             return False
         record = self._record(*self.study.draw())
         same = (one for one in self.sweep.trials if one.values == record.values and one.state == "finished")
@@ -297,7 +290,5 @@ class Sweep:
         ended = (
             f"{counts}, {num_stopped} stopped; {CONTINUES}" if num_stopped else f"all {len(states)} trials have ended"
         )
-        if not num_stopped and len(states) < self.num_trials:
-            ended = f"{self.limits.words or 'the sweep'} has no room for another trial"
         self.sweep.reason = str(self._refusal or ("it was stopped" if is_stopped else None) or self._limit or ended)
         self._save()
