@@ -6,9 +6,10 @@ Hydra instantiates nothing here. Its refusals, and OmegaConf's, are worded as ou
 import itertools
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import yaml
@@ -189,26 +190,35 @@ def _search_path(flags: Flags) -> list[str]:
 
 @contextmanager
 def _our_configs() -> Generator[None]:
-    """Let Hydra compose from our folder.
+    """Let Hydra compose from our folder, with two parts of it replaced for speed.
 
     At each of 55 files hydra-core 1.3 makes a config of all choices so far, half of the time of composing. It is made
-    here where a list of defaults names an option by another's alone; 1.4 does so itself.
+    here where a list of defaults names an option by another's alone; 1.4 does so itself. OmegaConf reads YAML by
+    Python's parser; libyaml's is a sixth faster in all.
     """
-    name = "_create_interpolation_map"
-    make: Any = getattr(defaults_list, name, None)
+    make: Any = getattr(defaults_list, "_create_interpolation_map", None)
 
     def make_if_used(overrides: Any, listed: Sequence[Any], self_added: bool) -> Any:  # noqa: FBT001  as Hydra calls it
         return make(overrides, listed, self_added) if any(each.is_interpolation() for each in listed) else None
 
     GlobalHydra.instance().clear()
-    if make is not None:
-        setattr(defaults_list, name, make_if_used)
-    try:
-        with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"), collecting_later():
-            yield
-    finally:
+    with ExitStack() as replaced:
         if make is not None:
-            setattr(defaults_list, name, make)
+            replaced.enter_context(_replaced(defaults_list, "_create_interpolation_map", make_if_used))
+        replaced.enter_context(_replaced(yaml, "SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        replaced.enter_context(initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"))
+        replaced.enter_context(collecting_later())
+        yield
+
+
+@contextmanager
+def _replaced(module: ModuleType, name: str, value: Any) -> Generator[None]:
+    kept = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, kept)
 
 
 def _plain(composed: DictConfig) -> dict[str, Any]:
