@@ -51,13 +51,6 @@ def test_wrong_flags_are_refused(words: list[str], message: str) -> None:
         parse_arguments(words)
 
 
-@pytest.mark.parametrize("word", ["cluster=[h100_8x,h200_1x]", "model=[nano, llama_tiny]"])
-def test_several_options_of_what_is_one_thing_are_refused(word: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"takes one option; write (cluster=h100_8x|model=nano)\."):
-        parse_arguments([word])
-    assert parse_arguments(["callbacks=[default,learning_curve]", "compare=[bytes]"]).added == []
-
-
 @pytest.mark.parametrize("name", ["1.10", "1e3", "007", "1_000", "True"])
 def test_a_name_like_a_number_keeps_its_letters(name: str) -> None:
     assert parse_arguments([f"run.name={name}"]).overrides == [f"run.name='{name}'"]
@@ -140,15 +133,3 @@ def test_what_cannot_be_searched_is_refused(words: list[str], message: str) -> N
     with pytest.raises(ConfigurationError) as refused:
         search_of(parse_arguments(words))
     assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["hparams_search=depth"], "lmtrain train with -m starts it"),
-        (["sweep.trials=3"], r"sweep\.trials=3 .* add hydra/sweeper=optuna and -m"),
-    ],
-)
-def test_a_search_without_m_and_settings_without_a_search_are_refused(words: list[str], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        configs_of(parse_arguments(words), config_name="train")

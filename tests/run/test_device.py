@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.builders.device import (
     build_precision,
-    graphs_of,
     require_no_unused_gpu,
 )
 from lmtrain.run.execution.build import build_run
@@ -61,35 +59,3 @@ def test_what_a_cpu_can_do_is_built(name):
 def test_what_it_cannot_is_refused_although_it_can_be_planned(name):
     with pytest.raises(ConfigurationError, match=f"precision={name} needs a GPU"):
         precision(f"precision={name}")
-
-
-ON = "compile.cuda_graphs=true"
-
-
-def asked(*words: str) -> Any:
-    return graphs_of(config_of(*words))
-
-
-@pytest.fixture
-def on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmtrain.run.builders.device.device_type", lambda accelerator: "cuda")
-
-
-@pytest.mark.usefixtures("on_cuda")
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("strategy=ddp", "strategy=ddp on 1 ranks sums"),
-        ("strategy=fsdp", "strategy=fsdp on 1 ranks sums"),
-        ("trainer.devices=2", "strategy=auto on 2 ranks sums"),
-        ("precision=fp16_mixed", "precision=fp16_mixed"),
-        ("precision=fp8", "precision=fp8 has not been tried"),
-        ("recompute=selective", "recompute=selective .*random"),
-        ("trainer.detect_anomaly=true", "trainer.detect_anomaly=true"),
-    ],
-)
-def test_what_a_recorded_step_cannot_do_is_refused(word: str, message: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=rf"^compile\.cuda_graphs=true: .*{message}.*compile\.cuda_graphs=false\?$"
-    ):
-        asked(ON, word)

@@ -2,7 +2,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,18 +25,6 @@ def hsdp(**settings):
 
 def hsdp_facts():
     return ModelSpread(shards_over=8, casts_parameters=True)
-
-def mixed_up_facts():
-    return no_such_package.facts()
-
-def other_facts():
-    return 3
-
-class HybridShards:
-    pass
-
-def hybrid_shards_facts(*, width, far=1):
-    return ModelSpread(reshard_after_forward=width > far)
 """
 
 
@@ -56,12 +43,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield "toy_strategies."
     for name in [name for name in sys.modules if name.startswith("toy_strategies")]:
         del sys.modules[name]
-
-
-def said(name: str, **settings: Any) -> ModelSpread:
-    return require_facts(
-        {"_target_": f"toy_strategies.hybrid.{name}", **settings}, ModelSpread, allowed=("toy_strategies.",)
-    )
 
 
 @pytest.mark.parametrize("group", SAYING)
@@ -86,20 +67,6 @@ def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_r
     node = {"_target_": "toy_strategies.hybrid.hsdp"}
     assert require_facts(node, ModelSpread, allowed=[elsewhere]).shards_over == 8
     assert "toy_strategies.hybrid" not in sys.modules
-
-
-@pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("mixed_up", "mixed_up_facts fails: name 'no_such_package' is not defined; it takes settings of its option"),
-        ("HybridShards", "missing 1 required keyword-only argument: 'width'"),
-        ("other", "other_facts returns int; strategy takes ModelSpread"),
-    ],
-)
-def test_what_cannot_be_said_is_refused_with_its_reason(name: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        said(name)
 
 
 def test_weights_kept_after_the_forward_pass_are_gathered_half_as_often() -> None:

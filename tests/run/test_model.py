@@ -1,11 +1,6 @@
 """A run's model with its adapter, and the strategy that spreads it."""
 
-import importlib
 import json
-import sys
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,12 +9,9 @@ from lmtrain.adapters.low_rank import adapters_of, is_of_adapter
 from lmtrain.cli.commands.export import export
 from lmtrain.cli.commands.generate import generate
 from lmtrain.cli.commands.import_hf import import_model
-from lmtrain.errors import ConfigurationError
-from lmtrain.run.builders.model import build_strategy, planned_model
-from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.node import Node
+from lmtrain.run.builders.model import planned_model
 from tests import tiny
-from tests.configs import config_of, config_with
+from tests.configs import config_of
 
 ADAPTED = ["init_from=runs/base", "adapter=lora", "adapter.rank=4", "schedule=constant", "optimizer.lr=0.01"]
 
@@ -84,55 +76,3 @@ def test_ranks_train_the_same_adapters_and_one_goes_on(folder, strategy: str) ->
     train(folder, *ADAPTED, name, "budget.steps=4")
     expected = tiny.losses(folder / "runs" / "whole")
     assert tiny.losses(folder / "runs" / strategy) == pytest.approx(expected, rel=2e-6)  # fp32, other orders of sums
-
-
-FACTS = {"num_ranks": 2, "compute_dtype": torch.float32}
-MADE_OF_ANOTHER = """
-from dataclasses import replace
-
-from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.parallel.fsdp import fsdp
-
-
-def silent(*, num_ranks, compute_dtype):
-    return replace(fsdp(num_ranks=num_ranks, compute_dtype=compute_dtype), name="silent")
-
-
-def silent_facts():
-    return ModelSpread(shards_over="all ranks")
-
-
-def honest(*, num_ranks, compute_dtype):
-    return replace(fsdp(num_ranks=num_ranks, compute_dtype=compute_dtype), spread=honest_facts())
-
-
-def honest_facts():
-    return ModelSpread(shards_over="all ranks", casts_parameters=True, reshard_after_forward=False)
-"""
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A package of strategies made of another one."""
-    (tmp_path / "strategies_of_mine").mkdir()
-    (tmp_path / "strategies_of_mine" / "shards.py").write_text(MADE_OF_ANOTHER)
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    yield "strategies_of_mine."
-    for name in [name for name in sys.modules if name.startswith("strategies_of_mine")]:
-        del sys.modules[name]
-
-
-def strategy_config(target: str, *allowed: str) -> RunConfig:
-    return replace(config_with(strategy=Node("strategy", {"_target_": target})), allowed=allowed)
-
-
-def test_a_strategy_made_of_another_brings_its_own_facts_or_is_refused(package: str) -> None:
-    honest = build_strategy(strategy_config(f"{package}shards.honest", package), facts=FACTS)
-    assert honest.spread.reshard_after_forward is False
-    refused = (
-        "strategy=silent trains with casts_parameters=True and is planned with casts_parameters=False; "
-        r"give its Parallelism spread=silent_facts\(\), with the same settings."
-    )
-    with pytest.raises(ConfigurationError, match=refused):
-        build_strategy(strategy_config(f"{package}shards.silent", package), facts=FACTS)

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import torch
 
 from lmtrain.errors import DataError
 from lmtrain.run.builders.objective import before_training
@@ -132,8 +131,6 @@ def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewa
     assert "continuing from step 6" in train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8")
     said = train(rewarded, *GRPO, "batch.micro_batch_sequences=2", "run.name=x", code=2)
     assert "batch.micro_batch_sequences=2 parts groups of 4 answers. Did you mean 4?" in said
-    said = train(rewarded, *GRPO, "strategy=fsdp", "run.name=x", code=2)
-    assert "task=grpo generates with whole weights on each rank, and strategy=fsdp does not" in said
 
 
 @pytest.mark.parametrize(("task", "source"), [("dpo", "preference_pairs"), ("grpo", "made_conversations")])
@@ -144,16 +141,3 @@ def test_prepared_text_is_no_answer(task: str, source: str) -> None:
     config, objective = config_of(f"task={task}", "init_from=x"), cast("Objective", object())
     with pytest.raises(DataError, match=rf"data/text-1 is text, .* task={task} .*. Did you mean source={source}, or"):
         before_training(config, objective, start=None, datamodule=data, context=rows)
-
-
-def test_what_cannot_be_preferred_is_refused_in_one_line(folder) -> None:
-    said = train(folder, *DPO[1:], "run.name=x", code=2)
-    assert "task=dpo needs a model to start from" in said
-    said = train(folder, *DPO, "packing=best_fit", "run.name=x", code=2)
-    assert "packing puts several documents into a row, and task=dpo takes each answer as a row" in said
-    said = train(folder, *DPO, "batch.micro_batch_sequences=1", "run.name=x", code=2)
-    assert "batch.micro_batch_sequences=1 parts pairs of answers. Did you mean 2?" in said
-    conversations = ["source=made_conversations", "source.num_conversations=60"]
-    said = train(folder, *[word for word in DPO if "source" not in word], *conversations, "run.name=x", code=2)
-    assert "gives no pairs of answers, and task=dpo learns from them. Did you mean source=preference_pairs" in said
-    assert torch.is_grad_enabled()

@@ -5,17 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain import missing_package as needed_packages
 from lmtrain.accounting.budgets import Horizon
 from lmtrain.cli.main import serve
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.missing_package import install_command
+from lmtrain.errors import ConfigurationError
 from lmtrain.run.builders.optimization import rehearsed_optimizer, schedules_of
-from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import read_config
 from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.optimizer import require_ramps_fit
-from tests import facts, tiny
+from tests import tiny
 from tests.configs import config_of, config_with
 from tests.optim.models import tiny_model
 from tests.optim.options import OPTIONS, OWN, build
@@ -74,29 +71,6 @@ def test_a_step_asks_the_device_for_nothing(option: str) -> None:
             parameter.grad = torch.zeros_like(parameter)
         with torch.compiler.set_stance("force_eager"):
             optimizer.step()
-
-
-def test_a_missing_package_ends_the_command_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    found = needed_packages.importlib.util.find_spec
-    without_lion = lambda name, *rest: None if name == "lion_pytorch" else found(name, *rest)  # noqa: E731
-    monkeypatch.setattr(needed_packages.importlib.util, "find_spec", without_lion)
-    monkeypatch.chdir(tmp_path)
-    code = serve("train", [*tiny.TINY, "optimizer=lion", "run.name=a"], program="python train.py")
-    assert code == EnvironmentProblem.exit_code
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("lmtrain: ")]
-    assert said == [
-        "lmtrain: optimizer=lion needs the package lion_pytorch: "
-        f"{install_command('optim', 'lion_pytorch')}, or use optimizer=adamw."
-    ]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_a_plan_counts_the_state_of_every_option(option: str) -> None:
-    config = config_of(f"optimizer={option}")
-    assert planned_setting(config).state == facts.optimizer(option).state
 
 
 @pytest.mark.slow

@@ -5,10 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from lmtrain.accounting.cluster import Cluster
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.llama import Llama
-from lmtrain.models.nano import nano
 from lmtrain.run.schema.check import check_value
 from lmtrain.run.schema.node import instantiate
 from lmtrain.run.schema.signatures import (
@@ -62,16 +59,6 @@ def node(target: type, **settings: Any) -> dict[str, Any]:
 def test_a_setting_that_would_be_overwritten_is_refused(name: str, more: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match=f"strategy.{name}=3 has no effect"):
         instantiate(node(BuiltPart, **{name: 3}), key="strategy", facts=FACTS, **more)
-
-
-MODEL = {"_target_": "lmtrain.models.llama.Llama", "width": 128, "num_layers": 2}
-
-
-PARTS = {
-    "lmtrain.models.llama.Llama": Llama,
-    "lmtrain.models.nano.nano": nano,
-    "lmtrain.accounting.cluster.Cluster": Cluster,
-}
 
 
 @pytest.mark.parametrize(

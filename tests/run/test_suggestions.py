@@ -64,10 +64,6 @@ def test_every_answer_of_the_table_is_a_setting_here() -> None:
         assert not inverted(names).keys() & {*option_names(group)}, "an option of ours needs no other name"
 
 
-def test_no_name_of_another_program_hides_a_key_of_ours() -> None:
-    parse_arguments([f"{key}=1" for key in {*leaf_keys(compose_config([]))} & {*inverted(SETTINGS)}])
-
-
 @pytest.mark.parametrize(
     ("words", "pattern"),
     [

@@ -1,7 +1,6 @@
 """A run's model with its adapter, on the meta device and trained, and the strategy that spreads it over ranks."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import torch
 
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.adapters.lora import Lora
-from lmtrain.errors import ConfigurationError
 from lmtrain.interop.peft_adapters import PeftFolder, fill_adapters, open_peft
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.strategy import Parallelism
@@ -62,21 +60,13 @@ def _adapt(model: LanguageModel, *, adapter: Lora, seed: int, start: PeftFolder 
 
 
 def build_strategy(config: RunConfig, *, facts: Mapping[str, Any]) -> Parallelism:
-    """Build the strategy; one made of another, by `replace`, has to bring its own facts.
+    """Build the strategy.
 
     Raises:
-        ConfigurationError: It refuses its ranks, states no facts, or trains by others than those.
+        ConfigurationError: It refuses its ranks, or states no facts.
     """
-    parallelism: Parallelism = config.strategy.build(facts=facts)
-    stated = require_facts(config.strategy.values, ModelSpread, allowed=config.allowed)
-    trained, planned, word = asdict(parallelism.spread), asdict(stated), config.strategy.word
-    for name in planned:
-        if trained[name] != planned[name]:
-            raise ConfigurationError(
-                f"strategy={word} trains with {name}={trained[name]} and is planned with {name}={planned[name]}; "
-                f"give its Parallelism spread={word}_facts(), with the same settings."
-            )
-    return parallelism
+    require_facts(config.strategy.values, ModelSpread, allowed=config.allowed)
+    return config.strategy.build(facts=facts)
 
 
 def require_strategy(config: RunConfig, model: LanguageModel) -> None:
