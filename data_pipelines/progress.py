@@ -1,4 +1,4 @@
-"""Show a preparation's progress on standard error: one changing line on a terminal, else a line every few seconds."""
+"""Show a preparation's progress on standard error: one changing line on a terminal, else a line a minute."""
 
 import shutil
 import sys
@@ -9,7 +9,8 @@ from typing import final
 
 from lmtrain.accounting.quantities import format_quantity
 
-TERMINAL_SECONDS, PLAIN_SECONDS = 0.1, 5.0  # between lines
+TERMINAL_SECONDS, PLAIN_SECONDS = 0.1, 60.0  # between lines
+FIRST_SECONDS = 5.0  # before the first plain one
 BYTES_WORTH_A_RATE = 500_000
 
 
@@ -30,6 +31,7 @@ class StageProgress:
         self._started = self._shown_at = time.monotonic()
         self._documents = self._tokens = self._text_bytes = 0
         self._is_terminal = sys.stderr.isatty()
+        self._pause = TERMINAL_SECONDS if self._is_terminal else FIRST_SECONDS
 
     def advance(
         self, *, documents: int = 0, tokens: int = 0, text_bytes: int = 0, fraction: float | None = None
@@ -39,7 +41,7 @@ class StageProgress:
         self._tokens += tokens
         self._text_bytes += text_bytes
         now = time.monotonic()
-        if now - self._shown_at < (TERMINAL_SECONDS if self._is_terminal else PLAIN_SECONDS):
+        if now - self._shown_at < self._pause:
             return
         self._shown_at = now
         left = ""
@@ -51,6 +53,7 @@ class StageProgress:
             sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
             sys.stderr.flush()
         else:
+            self._pause = PLAIN_SECONDS
             tell(f"{line} ...")
 
     def finish(self) -> None:

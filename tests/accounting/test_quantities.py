@@ -92,3 +92,11 @@ def test_a_limit_is_written_as_at_most_it_and_no_more_than_a_hundredth_less(limi
 def test_what_is_no_number_is_refused(value):
     with pytest.raises(ConfigurationError, match=r"^budget\.steps=.* is not a number; write it as"):
         parse_quantity(value, "budget.steps")
+
+
+@pytest.mark.parametrize(
+    ("usd", "written"),
+    [(0, "$0.00"), (0.01234, "$0.0123"), (1.237, "$1.24"), (9.999, "$10.0"), (12.345, "$12.3"), (12_936.6, "$12,937")],
+)
+def test_dollars_below_a_hundred_have_three_digits(usd, written):
+    assert format_quantity(usd, "usd") == written

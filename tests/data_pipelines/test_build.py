@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from data_pipelines import progress
 from data_pipelines.engines.local import LocalEngine
 from data_pipelines.prepare import prepare
 from data_pipelines.shard_filler import SourcePass
@@ -256,3 +257,14 @@ def test_held_out_text_is_not_what_the_tokenizer_learned_from(tmp_path):
     spec = Recorder(sample_bytes=10**9)
     dataset = open_dataset(make(tmp_path / "data", spec=spec))
     assert len(spec.seen) == dataset.split("train").num_documents < 60
+
+
+def test_a_stage_prints_a_line_a_minute_outside_a_terminal(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.stage("read") as shown:
+        for _ in range(150):
+            now[0] += 1
+            shown.advance(documents=1)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["5", "65", "125", "150"]

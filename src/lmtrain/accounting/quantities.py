@@ -78,7 +78,7 @@ def parse_whole(value: str | float, key: str) -> int:
 
 
 def format_quantity(number: float, unit: Unit = "count", *, digits: int = 1) -> str:
-    """Write a quantity for people: 20.0M, 2h30min, 80.0GB (1e9 bytes, as a plan counts), $500.00.
+    """Write a quantity for people: 20.0M, 2h30min, 80.0GB (1e9 bytes, as a plan counts), $500.
 
     `digits` come after the point of a count and of bytes.
     """
@@ -92,11 +92,11 @@ def format_quantity(number: float, unit: Unit = "count", *, digits: int = 1) -> 
 
 
 def _format_dollars(number: float) -> str:
-    """Write cents: from $100 on whole dollars, fewer than ten cents in two digits."""
-    if abs(number) >= 100:
-        return f"${number:,.0f}"
-    decimals = 2 if number == 0 or abs(number) >= 0.1 else 1 - math.floor(math.log10(abs(number)))
-    return f"${number:,.{decimals}f}"
+    """Write dollars: whole ones from $100 on, fewer in three digits."""
+    if number == 0:
+        return "$0.00"
+    number = float(f"{number:.3g}") if abs(number) < 100 else number
+    return f"${number:,.{max(0, 2 - math.floor(math.log10(abs(number))))}f}"
 
 
 def typed_hours(hours: float) -> str:
