@@ -17,6 +17,11 @@ from lmtrain.data.order import WindowOrder
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
 from lmtrain.data.windows import num_training_windows
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.nano import nano
+from lmtrain.optim.adamw import adamw
+from lmtrain.optim.muon import muon
+from lmtrain.run.planning.parity_configs import STEADY_EPS
 from tests import forked, tiny
 from tests.parity.plain_python import CLIP, CONTEXT_TOKENS, TOKENS_PER_STEP, build_model
 
@@ -79,3 +84,56 @@ def test_two_ranks_with_accumulation_equal_a_plain_torch_loop(strategy: str, ref
 def test_the_reference_learns_so_that_equality_means_something(reference: list[float]) -> None:
     assert reference[0] == pytest.approx(math.log(512), rel=0.05)
     assert reference[-1] < reference[0] - 0.05
+
+
+def weights_after(gradients: list[list[torch.Tensor]], *, eps: float, optimizer: str) -> list[torch.Tensor]:
+    """Return nano's weights after steps along given gradients."""
+    model = small_nano()
+    rates = dict.fromkeys(("embedding_lr", "head_lr", "vector_lr"), RATE)
+    made = (
+        adamw(model, lr=RATE, weight_decay=0.0, eps=eps)
+        if optimizer == "adamw"
+        else muon(model, lr=RATE, **rates, eps=eps, iteration_dtype="fp32")
+    )
+    for step in gradients:
+        for parameter, gradient in zip(model.parameters(), step, strict=True):
+            parameter.grad = gradient.clone()
+        made.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def small_nano() -> LanguageModel:
+    model = nano(depth=2, vocab_size=64, max_context_tokens=32)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    return model
+
+
+def gradients_of(num_ranks: int) -> list[torch.Tensor]:
+    """Return the mean of the gradients that ranks have of their shares of one batch."""
+    model, batch = small_nano(), torch.randint(64, (8, 33), generator=torch.Generator().manual_seed(1))
+    shares: list[list[torch.Tensor]] = []
+    for rows in batch.chunk(num_ranks):
+        model.zero_grad()
+        F.cross_entropy(model(rows[:, :-1]).flatten(0, 1).float(), rows[:, 1:].flatten()).backward()
+        shares.append(
+            [torch.zeros_like(each) if each.grad is None else each.grad.clone() for each in model.parameters()]
+        )
+    return [torch.stack(each).mean(0) for each in zip(*shares, strict=True)]
+
+
+RATE = 0.01
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_two_ranks_weights_are_one_s_to_rounding_with_the_epsilon_that_the_guide_names(optimizer: str) -> None:
+    """Below it a gradient of rounding alone moves a weight by a share of the rate: docs/guides/parallel.md."""
+    alone, apart = gradients_of(1), gradients_of(2)
+    for one, two in zip(alone, apart, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-6 * max(float(one.abs().max()), 1e-3))
+
+    def distance(eps: float) -> float:
+        pairs = zip(*(weights_after([g], eps=eps, optimizer=optimizer) for g in (alone, apart)), strict=True)
+        return max(float((one - two).abs().max()) for one, two in pairs) / RATE
+
+    assert distance(STEADY_EPS) < 1e-5  # 7e-7 here
+    assert distance(1e-8 if optimizer == "adamw" else 1e-10) > 1e-3  # the defaults: 0.006 and 0.1
