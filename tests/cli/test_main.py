@@ -3,7 +3,6 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -82,55 +81,6 @@ def test_an_interruption_is_told_and_has_the_code_of_its_signal(
     assert serve("train", [], program="lmtrain train") == 130
     assert capsys.readouterr().err == "lmtrain: interrupted\n"
     assert handlers == {signal.SIGINT: signal.SIG_IGN}, "a second one does not end the interpreter's own end"
-
-
-REFUSE = """
-import contextlib, io, json, sys
-from lmtrain.cli.main import main
-for words in json.load(sys.stdin):
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        code = main(words)
-    print(json.dumps([code, said.getvalue(), sorted({"torch", "lightning"} & {*sys.modules})]))
-"""
-WRONG = {
-    "train model.width=-3": (2, "model.width=-3 is below 1"),
-    "train resume=must": (2, "runs/llama_tiny holds no checkpoint"),
-    "train -m resume=must seed=1,2": (2, "This is trial 1 of 2"),
-    "train -m optimizer.lr=0.1,abc": (2, "optimizer.lr=abc is not a number"),
-    "train trainer.num_nodes=2": (2, "trainer.num_nodes=2 needs a launcher"),
-    "plan model.width=1e30": (2, "is more than any model can have"),
-    "plan batch.context_tokens=1e30": (2, "is more than any model can have"),
-    "plan optimizer.lr=abc": (2, "optimizer.lr=abc is not a number"),
-    "doctor trainer.accelerator=gpux": (2, "must be one of auto, cpu"),
-    "bench model.width=1e30": (2, "is more than any model can have"),
-    "bench source=files source.paths=[nowhere]": (4, "source.paths: nowhere does not exist"),
-    "chat nowhere": (2, "RUN=nowhere must be a run"),
-    "serve nowhere": (2, "RUN=nowhere must be a run"),
-    "export hf nowhere out": (2, "SOURCE=nowhere must be a run"),
-    "import hf nowhere out": (2, "FOLDER=nowhere is not a folder"),
-}
-
-
-def test_a_wrong_word_is_refused_before_torch_is_there(tmp_path: Path) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-c", REFUSE],
-        input=json.dumps([words.split() for words in WRONG]),
-        capture_output=True,
-        text=True,
-        check=True,
-        env=_environment(),
-        cwd=tmp_path,
-    )
-    for (words, (code, said)), line in zip(WRONG.items(), finished.stdout.splitlines(), strict=True):
-        told: list[object] = json.loads(line)
-        assert (told[0], told[2]) == (code, []), words
-        assert said in str(told[1]), words
-    assert list(tmp_path.iterdir()) == []
-
-
-def _environment() -> dict[str, str]:
-    return {"PYTHONPATH": ":".join(sys.path)}
 
 
 def test_json_is_alone_on_stdout_whatever_a_library_prints(

@@ -32,14 +32,3 @@ def write_run(folder: Path, *, status: Status | None = None, changed_at: float =
     write_status(folder, status or Status("FINISHED", 0, step=2))
     os.utime(folder / "metrics.jsonl", (changed_at, changed_at))
     return folder
-
-
-def write_data(folder: Path, *fingerprints: str | None) -> None:
-    """Write attempts from second 0 on, a second each, and the fingerprint of each one's data where it noted any."""
-    (folder / "events").mkdir(exist_ok=True)
-    rows = [{"name": "attempt", "start": n, "started_at": n, "attempt": n + 1} for n in range(len(fingerprints))]
-    (folder / "events/rank0.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    for number, fingerprint in enumerate(fingerprints, start=1):
-        attempt = folder / "attempts" / str(number)
-        attempt.mkdir(parents=True, exist_ok=True)
-        (attempt / "data.json").write_text(json.dumps({"fingerprint": fingerprint} if fingerprint else {}))

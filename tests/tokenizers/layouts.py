@@ -128,13 +128,4 @@ def gemma(folder: Path) -> Path:
     return write(folder, content)
 
 
-def word_piece(folder: Path) -> Path:
-    """BERT: word pieces, lower case."""
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trained = trainers.WordPieceTrainer(vocab_size=300, special_tokens=["[UNK]", "[SEP]"], show_progress=False)
-    tokenizer.train_from_iterator(TEXTS, trained)
-    return write(folder, json.loads(tokenizer.to_str()))
-
-
 USABLE = {"gpt2": gpt2, "llama_3": llama_3, "qwen": qwen, "llama_2": llama_2, "mistral": mistral, "gemma": gemma}

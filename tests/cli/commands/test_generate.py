@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from lmtrain.cli.commands import serve as verb
-from lmtrain.cli.commands.generate import generate, read_prompts
+from lmtrain.cli.commands.generate import generate
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from tests import tiny
 from tests.interop.hugging_face import saved
@@ -52,24 +52,6 @@ def test_a_file_of_prompts_is_answered_and_nothing_is_overwritten(folder: Path, 
     assert (lines[3]["prompt"], lines[3]["num_new_tokens"]) == ("number 3", 6)
     with pytest.raises(EnvironmentProblem, match=r"--out: .*cannot be written"):
         generate(words)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"prompt": "a"}\n\nnot json', r"in.jsonl:3 is not JSON"),
-        (b'{"text": "a"}', r"in.jsonl:1 must be"),
-        (b'["a"]', r"in.jsonl:1 is not a JSON object"),
-        (b"\xff", r"in.jsonl:1 is not UTF-8"),
-        (b"[" * 100_000, r"in.jsonl:1 is JSON nested too deep"),
-        (b'{"prompt": "\\ud800"}', r"in.jsonl:1 must be"),
-        (b"\n", r"in.jsonl is empty"),
-    ],
-)
-def test_a_file_of_anything_else_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        read_prompts(tmp_path / "in.jsonl")
 
 
 @pytest.mark.slow

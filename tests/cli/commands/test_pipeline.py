@@ -9,10 +9,7 @@ from lmtrain.cli.commands.evaluate import evaluate
 from lmtrain.cli.commands.export import export
 from lmtrain.cli.commands.pipeline import pipeline
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.pipelines.run import Stops
-from lmtrain.run.pipelines.stages import read_pipeline
-from lmtrain.run.run_config import read_config
 from tests import forked, tiny
 
 DATA = ["data=prepared", "source=made_conversations", "source.num_conversations=120", "data.folder.references=false"]
@@ -62,17 +59,6 @@ def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
     config = (folder / "talker" / "config.yaml").read_text()
     assert "seed: 7" in config, "trained anew"
     assert (folder / "talker.before-1").is_dir()
-
-
-@pytest.mark.parametrize("name", ["speedrun", "speedrun_1x"])
-def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match="--core eval_bundle does not exist"):
-        pipeline([f"pipeline={name}"])
-    read = read_pipeline([f"pipeline={name}"])
-    for stage in read.stages:
-        if stage.verb == "train":
-            read_config(compose_config(read.planned_words(stage))).checked()
 
 
 def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyond_the_devices_answers_1(capsys) -> None:

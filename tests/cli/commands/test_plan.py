@@ -136,20 +136,6 @@ def test_a_model_unlike_that_of_the_run_it_begins_with_is_refused(tmp_path: Path
         plan([*words, "model=gpt2_124m"])
 
 
-def test_planning_a_known_model_needs_no_torch(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    import subprocess
-    import sys
-
-    asked(capsys, *SMALL, "budget.tokens=100M")  # now it is known
-    code = (
-        "import sys; from lmtrain.cli.main import main;"
-        f"code = main(['plan', *{[*SMALL, 'budget.tokens=100M', f'run.cache={CACHE}']!r}]);"
-        "sys.exit(code or 'torch' in sys.modules or 'lightning' in sys.modules)"
-    )
-    environment = {"PYTHONPATH": ":".join(sys.path), "HYDRA_FULL_ERROR": "1"}
-    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
-
-
 def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training() -> None:
     words = [*SMALL, "task=grpo", "strategy=fsdp", "budget.steps=9"]
     message = r"task=grpo generates with whole weights on each rank, and strategy=fsdp does not. Did you mean "

@@ -8,7 +8,6 @@ import pytest
 from lmtrain.cli.commands.simulate import simulate
 from lmtrain.errors import ConfigurationError
 
-NO_CARDS = "cluster.device_network_bytes_per_second=null"
 WORDS = (
     "model=gpt2_124m",
     "model.num_layers=2",
