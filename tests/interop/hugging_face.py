@@ -51,6 +51,7 @@ MODELS = {
     ),
     "llama 3 rope": ("LlamaConfig", "LlamaForCausalLM", {"rope_parameters": LLAMA_3_ROPE}),
     "llama linear rope": ("LlamaConfig", "LlamaForCausalLM", {"rope_parameters": LINEAR_ROPE}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {}),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"head_dim": 16}),
     "qwen3 windows": ("Qwen3Config", "Qwen3ForCausalLM", {"head_dim": 8, **MIXED_LAYERS}),
     "mistral": ("MistralConfig", "MistralForCausalLM", {"sliding_window": 7}),

@@ -1,10 +1,13 @@
-"""Each family against transformers: logits, gradients, packed documents, greedy text, export, optimizer steps."""
+"""Each family against transformers: logits, gradients, optimizer steps, documents, greedy text, export, counts."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.inference.cache import cached_sdpa
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Request
@@ -111,3 +114,16 @@ def test_an_export_loads_in_transformers(pair):
     again = load(folder / "out")
     assert type(again) is type(theirs)
     torch.testing.assert_close(again(ids()).logits, theirs(ids()).logits, **CLOSE)
+
+
+def test_parameters_and_flops_are_those_of_transformers(pair):
+    theirs, ours, _ = pair
+    shape = ours.shape()
+    assert shape.num_parameters == theirs.num_parameters()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        theirs(ids(24))
+    counted = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
+    of_positions = sum(flops for name, flops in counted.items() if name.endswith("rotary_emb"))  # a product there
+    whole = replace(shape, attention=tuple(replace(layer, window_tokens=None) for layer in shape.attention))
+    expected = 2 * 24 * flops_per_token(whole, 24).palm  # forward and backward; eager attention counts hidden pairs
+    assert 3 * (counted["Global"] - of_positions) == expected

@@ -19,7 +19,7 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.interop.hugging_face import saved, tokens
 
 # Those with a reader in transformers; the others are held to their tensors alone.
-READ_THERE = ("gpt2", "llama", "llama tied, one kv head", "qwen3", "mistral", "qwen3 moe")
+READ_THERE = ("gpt2", "llama", "llama tied, one kv head", "qwen2", "qwen3", "mistral", "qwen3 moe")
 
 
 def written(name, folder, **settings):

@@ -71,7 +71,9 @@ def theirs_of(own_code, node, model):
     return theirs
 
 
-NODES = {option: None for option in CONF if not option.startswith(("gpt2", "imported", "mixtral", "olmoe"))} | {
+# whose classes transformers has, and with experts
+ELSEWHERE = ("gpt2", "imported", "mixtral", "olmo", "qwen_2_5", "gemma", "glm", "granite", "phi_", "smollm_3")
+NODES = {option: None for option in CONF if not option.startswith(ELSEWHERE)} | {
     name: node_of(kind, **(SMALL | own)) for name, (kind, own) in OPTIONS.items()
 }
 

@@ -36,9 +36,11 @@ ARCHITECTURES: Final = {
     "mistral": "llama",
     "mixtral": "llama",
     "olmoe": "olmoe",
+    "qwen2": "qwen2",
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
 }
+SCALINGS: Final = ("default", "linear", "llama3")
 PERMUTED: Final = ("llama", "mistral", "mixtral")
 NORMALIZES: Final = {"olmoe": False, "qwen3_moe": True}  # the weights of the chosen experts, whatever a config says
 FREQUENCIES: Final = "rope_freqs.weight"
@@ -53,7 +55,17 @@ def require_computed_there(config: Mapping[str, Any]) -> None:
     kind = config["model_type"]
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     normalizes, kv_heads = config.get("norm_topk_prob"), config.get("num_key_value_heads")
+    if kind not in ARCHITECTURES:
+        raise ConfigurationError(
+            f"{config['architectures'][0]} is not supported in GGUF; those that are: {', '.join(ARCHITECTURES)}. Use "
+            "`lmtrain export hf`."
+        )
+    scaling = str(config.get("rope_parameters", {}).get("rope_type", "default"))
+    biases = [name for name in ("attention_bias", "mlp_bias") if config.get(name)]
     for is_wrong, setting, does in (
+        (bool(biases), f"model.biases ({' and '.join(biases)})", "has none in such a model"),
+        (config.get("hidden_act", "silu") != "silu", "model.activation", "gates such a model by SiLU"),
+        (scaling not in SCALINGS, f"model.rope_scaling ({scaling})", "is given other rotations here"),
         (
             config.get("activation_function") == ACTIVATION_FUNCTIONS["none"],
             "model.gelu_approximate=none",
