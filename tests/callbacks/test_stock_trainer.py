@@ -77,7 +77,6 @@ def test_every_callback_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
         callbacks.StepLog(every_steps=2),
         callbacks.TrainingHealth(every_steps=2),
         callbacks.Divergence(every_steps=2),
-        callbacks.Spikes(),
         callbacks.Throughput(every_steps=5, peak_flops=1e12),
         callbacks.Heartbeat(every_seconds=0.1),
         callbacks.EarlyStopping(metric="val/loss", patience=100),
@@ -140,16 +139,6 @@ def test_losses_are_means_over_accumulated_micro_batches(tmp_path: Path) -> None
 def test_a_loss_that_is_not_finite_ends_training(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match="Step 5 has loss nan"):
         fit(tmp_path, callbacks.TrainingHealth(every_steps=2), module=PlainModule(nan_at=5))
-
-
-def test_a_spike_is_taken_back(tmp_path: Path) -> None:
-    spikes = callbacks.Spikes(num_sigmas=6, window_steps=8)
-    module = PlainModule(spike_at=20)
-    fit(tmp_path, spikes, module=module)
-    assert spikes.num_skipped == 1
-    assert module.losses[-1] < module.losses[0]
-    with pytest.raises(Diverged, match="Step 20"):
-        fit(tmp_path, callbacks.Spikes(window_steps=8, stops=True), module=PlainModule(spike_at=20))
 
 
 def test_a_risen_loss_and_a_flat_validation_end_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -87,9 +87,7 @@ def test_tensorboard_reads_each_point_of_a_resumed_run_once(tmp_path):
     keys = events.scalars.Keys()
     assert {key: [(point.step, point.value) for point in events.Scalars(key)] for key in keys} == {
         "train/loss": [(1, 9.0), (2, 8.5), (3, 7.5)],
-        "by_tokens/train/loss": [(100, 9.0), (200, 8.5), (300, 7.5)],
         "validation/bits_per_byte": [(2, 4.25)],
-        "by_tokens/validation/bits_per_byte": [(200, 4.25)],
     }
     assert events.Scalars("train/loss")[0].wall_time == pytest.approx(1001.0)
 

@@ -24,7 +24,6 @@ _MODULES: Final = {
     "Push": "push",
     "RunManifest": "run_manifest",
     "SilentCorruption": "silent_corruption",
-    "Spikes": "spikes",
     "StepLog": "step_log",
     "SystemMetrics": "system_metrics",
     "TextSamples": "text_samples",

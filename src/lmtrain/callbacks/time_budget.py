@@ -1,6 +1,5 @@
 """End training within a number of hours or dollars: estimate its last step again as its speed becomes known."""
 
-import logging
 import time
 from typing import Any, Final
 
@@ -8,13 +7,11 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext
 from lmtrain.training.intervals import StepInterval, is_step_end
 from lmtrain.training.module import CausalLMModule
 
-_LOG = logging.getLogger(__name__)
 STEPS_BEFORE_THE_END: Final = 2  # intervals before the end from which on ranks agree on every step
 
 
@@ -84,21 +81,8 @@ class TimeBudget(RunCallback):
         else:
             spent = self.context.spent_seconds()
             pauses = self.context.pauses_to_come(step, step_seconds=seconds_per_step)
-        self._warn_of_too_little(trainer, spent, pauses)
+        self._last_step.is_known = True
         return self._last_step.reestimate(step=step, spent_seconds=spent + pauses, seconds_per_step=seconds_per_step)
-
-    def _warn_of_too_little(self, trainer: pl.Trainer, spent: float, pauses: float) -> None:
-        """Warn at the first estimate if nothing is left for steps."""
-        is_first, self._last_step.is_known = not self._last_step.is_known, True
-        whole = self._last_step.seconds or 0.0
-        if is_first and spent + pauses >= whole and trainer.is_global_zero:
-            seconds = [format_quantity(amount, "seconds") for amount in (whole, spent, pauses)]
-            limit = "seconds" if self.context is None else f"budget.{self.context.plan.horizon.time_limit}"
-            _LOG.warning(
-                "The budget of %s is too small: %s are spent, and the validations and the save to come take %s. "
-                "It ends after step %d; raise %s, or shorten validations by callbacks.validation.max_tokens.",
-                *seconds, trainer.global_step, limit,
-            )  # fmt: skip
 
     def _follow(self, trainer: pl.Trainer, module: pl.LightningModule, steps: int) -> None:
         self._last_step.steps = max(1, int(trainer.strategy.broadcast(steps)))

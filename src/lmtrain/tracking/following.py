@@ -2,13 +2,12 @@
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from typing_extensions import override
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
@@ -18,8 +17,6 @@ from lmtrain.tracking.status import Status, StatusName, write_status
 POLL_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 30.0
 AT_ONCE_SECONDS: Final = 2.0  # where somebody waits for a stop
-BY_TOKENS: Final = "by_tokens/"
-MIRRORED_BY_TOKENS: Final = frozenset({TRAIN_LOSS, VALIDATION_LOSS, BITS_PER_BYTE})
 
 
 class Tracking:
@@ -104,23 +101,6 @@ class Following(Tracking):
             writer.close(self._status)
         except Exception as error:  # noqa: BLE001  any error of a tracker and its drivers; the run goes on
             self._error = redact_text(f"{type(error).__name__}: {error}").strip().splitlines()[0]
-
-
-class CurvePoint(NamedTuple):
-    """A value of one curve; `step` is a number of tokens under `by_tokens/`, `time` in unix seconds."""
-
-    key: str
-    value: float
-    step: int
-    time: float
-
-
-def curve_points(point: Point) -> Iterator[CurvePoint]:
-    """Yield the values of a point, each with the name of its curve; losses are over tokens too."""
-    for key, value in point.metrics.items():
-        yield CurvePoint(key, value, point.step, point.time)
-        if key in MIRRORED_BY_TOKENS:
-            yield CurvePoint(f"{BY_TOKENS}{key}", value, point.tokens, point.time)
 
 
 class SentPoints:

@@ -1,14 +1,13 @@
 """The place where a run left another one: `fork.json` in its folder."""
 
-import glob
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_json
-from lmtrain.tracking.run_folder import OF_OLDER, shown_path
+from lmtrain.tracking.run_folder import shown_path
 
 NAME: Final = "fork.json"
 
@@ -17,13 +16,11 @@ NAME: Final = "fork.json"
 class Fork:
     """Another run's checkpoint, the start of a fork.
 
-    `checkpoint` is its place of today, `noted` that of the fork's beginning where it has moved since; `is_gone` where
-    the other run is not found, even if a newer one has its name.
+    `is_gone` where the other run is not found there, even if a newer one has its name.
     """
 
     checkpoint: Path
     step: int
-    noted: Path | None = None
     is_gone: bool = False
 
     @property
@@ -43,9 +40,8 @@ class Fork:
         return self.checkpoint if not self.is_gone and self.checkpoint.is_dir() else None
 
     def starts_at(self, place: Path) -> bool:
-        """Return whether a place is the checkpoint or its run, of today or of the fork's beginning."""
-        known = [self.checkpoint, *([self.noted] if self.noted else [])]
-        return any(place.resolve() in (each, *each.parents[1:2]) for each in known)
+        """Return whether a place is the checkpoint or its run."""
+        return place.resolve() in (self.checkpoint, *self.checkpoint.parents[1:2])
 
 
 def write_fork(run_folder: Path, fork: Fork) -> None:
@@ -64,20 +60,9 @@ def read_fork(run_folder: Path) -> Fork | None:
     checkpoint, step = Path(noted["checkpoint"]), int(noted["step"])
     if len(checkpoint.parents) < 2:  # anybody's file
         return Fork(checkpoint=checkpoint, step=step, is_gone=True)
-    run = checkpoint.parents[1]
-    found = _left_run(run, noted, run_folder)
-    if found in (None, run):
-        return Fork(checkpoint=checkpoint, step=step, is_gone=found is None)
-    return Fork(checkpoint=found / checkpoint.relative_to(run), step=step, noted=checkpoint)
-
-
-def _left_run(run: Path, noted: dict[str, Any], run_folder: Path) -> Path | None:
-    """Return the run that was left: under its name, set aside since, or moved with the fork; None where it is gone."""
-    if noted.get("run") is None:  # an older file
-        return run if run.is_dir() else None
-    moved = run_folder.absolute().with_name(run.name)
-    older = [path for one in (run, moved) for path in one.parent.glob(f"{glob.escape(run.name)}{OF_OLDER}*")]
-    return next((path for path in (run, moved, *older) if _identity(path) == noted["run"]), None)
+    run, identity = checkpoint.parents[1], noted.get("run")  # an older file has no identity
+    is_there = run.is_dir() if identity is None else _identity(run) == identity
+    return Fork(checkpoint=checkpoint, step=step, is_gone=not is_there)
 
 
 def _identity(run: Path) -> object:

@@ -19,7 +19,7 @@ from lmtrain.missing_package import install_command
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.durable import open_inside
 from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.following import Following, PointWriter, SentPoints, curve_points
+from lmtrain.tracking.following import Following, PointWriter, SentPoints
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
@@ -92,7 +92,7 @@ class TensorboardTracking(Following):
 
 
 class EventFiles:
-    """A run's curves over steps, the main ones over tokens too, and its config as a text."""
+    """A run's curves over steps, and its config as a text."""
 
     def __init__(self, run_folder: RunFolder) -> None:
         from torch.utils.tensorboard import SummaryWriter  # torch and tensorboard: seconds
@@ -106,8 +106,8 @@ class EventFiles:
     def write(self, points: Sequence[Point]) -> None:
         """Add points and flush them, to be seen."""
         for point in points:
-            for value in curve_points(point):
-                self._writer.add_scalar(value.key, value.value, value.step, walltime=value.time)
+            for name, value in point.metrics.items():
+                self._writer.add_scalar(name, value, point.step, walltime=point.time)
         self._writer.flush()
 
     def close(self, status: Status) -> None:

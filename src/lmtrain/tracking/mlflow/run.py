@@ -1,8 +1,7 @@
 """One run as one run in MLflow: the same curves, parameters, files and state, each sent once.
 
 MLflow keeps every point it is given, and a resumed run trains some steps again: a point is sent only if none of its
-curve's at that step was. MLflow draws curves over steps only: a few are mirrored under by_tokens/, where the step is
-the number of tokens.
+curve's at that step was.
 """
 
 import json
@@ -17,13 +16,13 @@ from mlflow.tracking import MlflowClient
 
 from lmtrain.storage import foreign_yaml
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.following import SentPoints, curve_points
+from lmtrain.tracking.following import SentPoints
 from lmtrain.tracking.mlflow.client import Store, find_or_create
 from lmtrain.tracking.node_load import SYSTEM, load_logs
 from lmtrain.tracking.parameters import MAXIMUM_VALUE_CHARACTERS, run_parameters, tracking_key
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import LogOffset, Point, read_after
+from lmtrain.tracking.run_log import LogOffset, read_after
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.tracking.sweep_file import read_sweep
@@ -106,7 +105,8 @@ class MlflowRun:
         if batch.next.inode != place.inode and not is_load:
             self._curves.begin_again()
         for point in batch.points:
-            for metric in _metrics(point):
+            for name, value in point.metrics.items():
+                metric = Metric(tracking_key(name), value, int(point.time * 1000), point.step)
                 is_odd = not math.isfinite(metric.value) or is_load != metric.key.startswith(SYSTEM)
                 if not is_odd and self._curves.take(metric.key, metric.step):
                     self._unsent.append(metric)
@@ -189,11 +189,6 @@ def end_sweep(client: MlflowClient, run_id: str, folder: Path, *, status: str) -
                 client.log_metric(run_id, tracking_key(f"best/{found.metric}"), best.score)
         client.log_artifact(run_id, str(folder / SWEEP_FILE))
     client.set_terminated(run_id, status=status, end_time=int(time.time() * 1000))
-
-
-def _metrics(point: Point) -> Iterator[Metric]:
-    for value in curve_points(point):
-        yield Metric(tracking_key(value.key), value.value, int(value.time * 1000), value.step)
 
 
 def _origin_tags(folder: Path) -> dict[str, str]:
