@@ -25,6 +25,8 @@ from lmtrain.run.schema.signatures import (
         (7, str | None, "7"),
         (True, bool, True),
         ("data/a", Path | None, "data/a"),
+        (["a", 1], list[Any], ["a", 1]),
+        ([3, 4], tuple[int, ...], (3, 4)),
     ],
 )
 def test_values_fit_their_annotation(value: object, annotation: object, expected: object) -> None:

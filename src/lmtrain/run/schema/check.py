@@ -186,7 +186,7 @@ def _converted(value: Any, annotation: Any, *, key: str) -> Any:
     if isinstance(value, dict) and origin in (dict, Mapping):
         return {str(name): _converted(one, arguments[1], key=f"{key}.{name}") for name, one in value.items()}
     is_plain = kind in (*PLAIN, Path) or origin in (list, tuple, Sequence, dict, Mapping, typing.Literal)
-    is_object = isinstance(kind, type) and kind is not object and not isinstance(value, (dict, list))
+    is_object = isinstance(kind, type) and kind not in (Any, object) and not isinstance(value, (dict, list))
     if value in _words(kind) or (type(value) is kind and kind in PLAIN) or not (is_plain or is_object):
         return value  # a word, None, anything, or an object checked by its own signature
     raise TypeError
