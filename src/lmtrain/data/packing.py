@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from lmtrain.accounting.options.parts import PackingFacts
 from lmtrain.data.packing_index import (
     ENDS_DTYPE,
-    ENDS_FILE,
     LENGTHS_DTYPE,
     PackingReport,
     build_best_fit,
     build_once,
-    build_one_document,
     document_ends,
+    end_of_text_id,
     index_folder,
     map_file,
+    packing_report,
     require_end_of_text,
     require_ends,
 )
@@ -101,41 +101,18 @@ class Contiguous(Packing):
         )
 
 
-class _IndexedPacking(Packing):
-    """A packing that keeps an index of its rows next to the data."""
-
-    index_name: ClassVar[str]
-
-    def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
-        """Find or build the index."""
-        return self._index(dataset, context_tokens)[0].num_rows * context_tokens
-
-    def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
-        """Return one line on the shares of cut documents and of padding."""
-        return self._index(dataset, context_tokens)[0].line(self.index_name)
-
-    def _index(self, dataset: Dataset, context_tokens: int) -> tuple[PackingReport, Path]:
-        folder = index_folder(dataset, self.index_name, context_tokens=context_tokens)
-        split = dataset.split("train")
-        build = build_best_fit if self.index_name == "best_fit" else build_one_document
-        report = build_once(folder, lambda aside: build(split, aside, context_tokens=context_tokens))
-        require_end_of_text(dataset, report.end_of_text_id)
-        return report, folder
-
-
 def best_fit_facts(*, of_conversations: bool = False) -> PackingFacts:
     """Name its index, and say whether it takes text."""
     return PackingFacts(index="best_fit", needs_conversations=of_conversations)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestFit(_IndexedPacking):
+class BestFit(Packing):
     """Whole documents in rows as full as possible; those longer than T are cut into pieces of T and a rest.
 
     `of_conversations` refuses plain text, where every token would carry loss.
     """
 
-    index_name: ClassVar[str] = "best_fit"
     document_mask: bool = False
     of_conversations: bool = False
 
@@ -156,7 +133,7 @@ class BestFit(_IndexedPacking):
                 f"{dataset.folder} is text without loss marks, and packing=conversations trains only on the "
                 "assistant's tokens; name conversations, or train on all tokens with task=pretrain."
             )
-        report, folder = self._index(dataset, context_tokens)
+        report, folder = _best_fit_index(dataset, context_tokens)
         row_ends = map_file(folder / "row_ends.i64", ENDS_DTYPE)
         starts = map_file(folder / "starts.i64", ENDS_DTYPE)
         lengths = map_file(folder / "lengths.u32", LENGTHS_DTYPE)
@@ -170,6 +147,22 @@ class BestFit(_IndexedPacking):
             document_mask=self.document_mask,
         )
 
+    def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
+        """Find or build the index."""
+        return _best_fit_index(dataset, context_tokens)[0].num_rows * context_tokens
+
+    def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
+        """Return one line on the shares of cut documents and of padding."""
+        return _best_fit_index(dataset, context_tokens)[0].line("best_fit")
+
+
+def _best_fit_index(dataset: Dataset, context_tokens: int) -> tuple[PackingReport, Path]:
+    """Find or build the index of the train split next to the data."""
+    folder, split = index_folder(dataset, "best_fit", context_tokens=context_tokens), dataset.split("train")
+    report = build_once(folder, lambda aside: build_best_fit(split, aside, context_tokens=context_tokens))
+    require_end_of_text(dataset, report.end_of_text_id)
+    return report, folder
+
 
 def one_document_facts() -> PackingFacts:
     """Describe its rows."""
@@ -177,10 +170,8 @@ def one_document_facts() -> PackingFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneDocument(_IndexedPacking):
+class OneDocument(Packing):
     """The first T tokens of one document, then padding."""
-
-    index_name: ClassVar[str] = "document"
 
     @property
     def keeps_documents_whole(self) -> bool:
@@ -189,16 +180,30 @@ class OneDocument(_IndexedPacking):
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
         """Make a row of each document."""
-        report, folder = self._index(dataset, context_tokens)
-        ends = map_file(folder / ENDS_FILE, ENDS_DTYPE)
+        split, ends = dataset.split("train"), document_ends(dataset)
+        end_id = end_of_text_id(split)
+        require_end_of_text(dataset, end_id)
         return PackedRows(
-            dataset.split("train"),
+            split,
             partial(_first_pieces, ends, context_tokens),
             num_rows=len(ends),
             fingerprint=f"{dataset.manifest.fingerprint}:document:{context_tokens}",
             context_tokens=context_tokens,
-            end_of_text_id=report.end_of_text_id,
+            end_of_text_id=end_id,
         )
+
+    def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
+        """Return a row of each document, padding included."""
+        return dataset.split("train").num_documents * context_tokens
+
+    def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
+        """Return one line on the shares of cut documents, of tokens beyond the context and of padding."""
+        beyond = np.diff(document_ends(dataset), prepend=0) - context_tokens
+        cut = beyond[beyond > 0]
+        split = dataset.split("train")
+        return packing_report(
+            split, context_tokens, num_rows=split.num_documents, num_cut=len(cut), num_dropped=int(cut.sum())
+        ).line("document")
 
 
 class RowPieces(NamedTuple):

@@ -1,8 +1,8 @@
 """A packing's index of a split, computed once and kept next to the data: the pieces of each row.
 
 `<data folder>/packing/NAME-HASH/` holds `index.json`, and memory-mapped `row_ends.i64` (pieces up to each row's end),
-`starts.i64` and `lengths.u32` (of pieces); with one document per row, only `document_ends.i64`. The hash covers the
-tokens and the settings. Documents are read in groups, so memory does not grow with the corpus.
+`starts.i64` and `lengths.u32` (of pieces). The hash covers the tokens and the settings. Documents are
+read in groups, so memory does not grow with the corpus.
 """
 
 import hashlib
@@ -160,24 +160,13 @@ def build_best_fit(split: TokenSplit, folder: Path, *, context_tokens: int) -> P
             num_rows, num_pieces = num_rows + len(ends), num_pieces + len(order)
             num_cut += int((document_lengths > context_tokens).sum())
             num_after_cut += int(cut.lengths[cut.is_continued].sum())
-    return _report(split, context_tokens, num_rows=num_rows, num_cut=num_cut, num_after_cut=num_after_cut)
+    return packing_report(split, context_tokens, num_rows=num_rows, num_cut=num_cut, num_after_cut=num_after_cut)
 
 
-def build_one_document(split: TokenSplit, folder: Path, *, context_tokens: int) -> PackingReport:
-    """Write the documents' ends, and count the tokens beyond the context."""
-    num_documents = num_cut = num_dropped = 0
-    with (folder / ENDS_FILE).open("wb") as file:
-        for starts, lengths in document_groups(split):
-            file.write((starts + lengths).astype(ENDS_DTYPE).tobytes())
-            num_documents += len(lengths)
-            num_cut += int((lengths > context_tokens).sum())
-            num_dropped += int((lengths - context_tokens).clip(min=0).sum())
-    return _report(split, context_tokens, num_rows=num_documents, num_cut=num_cut, num_dropped=num_dropped)
-
-
-def _report(
+def packing_report(
     split: TokenSplit, context_tokens: int, *, num_rows: int, num_cut: int, num_after_cut: int = 0, num_dropped: int = 0
 ) -> PackingReport:
+    """Return the report of a packing of a split into rows of T tokens."""
     return PackingReport(
         num_documents=split.num_documents,
         num_tokens=split.num_tokens,
