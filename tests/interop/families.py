@@ -176,6 +176,17 @@ def deepseek_v3(draw):
     return deepseek(draw) | {"norm_topk_prob": draw.random() < 0.5, "rope_interleave": draw.random() < 0.5}
 
 
+def qwen3_next(draw):
+    kinds = ["linear_attention", "full_attention"]
+    own = {"layer_types": [*(draw.choice(kinds) for _ in range(2)), *kinds]}
+    own |= {"linear_num_key_heads": 2, "linear_num_value_heads": draw.choice([2, 4]), "linear_key_head_dim": 8}
+    own |= {"linear_value_head_dim": draw.choice([8, 16]), "linear_conv_kernel_dim": draw.choice([2, 4])}
+    own |= {"shared_expert_intermediate_size": 40}
+    own["rms_norm_eps"] = 1e-2  # states are read as almost nothing: their norm would multiply rounding
+    rope = plain_rope(draw) | {"partial_rotary_factor": draw.choice([0.25, 0.5])}
+    return qwen3_moe(draw) | {"rope_parameters": rope, "head_dim": draw.choice([8, 16])} | own
+
+
 # what a person calls it: (class of the config, class of the model, settings drawn by a random.Random)
 FAMILIES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", llama),
@@ -197,6 +208,7 @@ FAMILIES = {
     "gpt-oss": ("GptOssConfig", "GptOssForCausalLM", gpt_oss),
     "deepseek v2": ("DeepseekV2Config", "DeepseekV2ForCausalLM", deepseek_v2),
     "deepseek v3": ("DeepseekV3Config", "DeepseekV3ForCausalLM", deepseek_v3),
+    "qwen3 next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", qwen3_next),
     "granite moe": ("GraniteMoeConfig", "GraniteMoeForCausalLM", granitemoe),
 }
 
@@ -216,8 +228,10 @@ def random_model(name, seed):
     torch.manual_seed(seed)
     model = getattr(transformers, model_class)(config).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
+        for parameter_name, parameter in model.named_parameters():
+            if parameter_name.endswith("A_log"):
+                parameter.uniform_(-4, 0)  # states that last: the norm of vanishing ones multiplies rounding
+            elif parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif parameter.shape[0] == config.vocab_size:
                 parameter.mul_(1 / config.hidden_size**0.5)  # embeddings multiplied by as much stay of this order

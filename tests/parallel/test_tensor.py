@@ -13,6 +13,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.chunked import ChunkedCrossEntropy, chunked_total
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.delta_net import GatedDelta
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
@@ -149,6 +150,7 @@ def test_a_checkpoint_comes_from_one_process_and_goes_on_in_shards_alone(
     require_same_end(grid[-1], alone_fsdp_tensor[1][0])
 
 
+DELTA = GatedDelta(num_key_heads=2, num_value_heads=2, key_width=4, value_width=4)
 LATENT = LatentWidths(latent=4, unrotated=2, rotated=2, value=4)
 
 
@@ -168,6 +170,8 @@ def llama(**settings: object) -> LanguageModel:
         ({"qk_norm": True, "qk_norm_over": "width"}, 2, "model.qk_norm_over=width reads the heads of all ranks"),
         ({"norm_place": "after"}, 2, "model.norm_place=after cannot be cut"),
         ({"attention_sinks": True}, 2, "model.attention_sinks cannot be cut .* use strategy=fsdp"),
+        ({"attention_output_gate": True}, 2, "model.attention_output_gate cannot be cut .* use strategy=fsdp"),
+        ({"recurrent_layers": DELTA, "recurrent_pattern": "R"}, 2, "model.recurrent_layers cannot be cut"),
         ({"latent_attention": LATENT}, 2, "model.latent_attention cannot be cut .* use strategy=fsdp"),
         (
             {"experts": Experts(num_experts=4, num_experts_per_token=2)},

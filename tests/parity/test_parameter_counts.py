@@ -38,6 +38,7 @@ PUBLISHED = {
     "gpt_oss_120b": 116_829_156_672,
     "deepseek_v2_lite": 15_706_484_224,
     "deepseek_v3": 671_026_404_352,
+    "qwen_3_next_80b_a3b": 79_674_391_296,
 }
 ACTIVE = {
     "qwen_3_30b_a3b": 3_353_032_704,

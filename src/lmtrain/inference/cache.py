@@ -20,7 +20,7 @@ from typing_extensions import override
 from lmtrain.models.attention.base import Attention, KernelTarget, Prepared, Seen
 from lmtrain.models.attention.eager import mix_seen
 from lmtrain.models.attention.sdpa import sdpa
-from lmtrain.models.documents import EarlierTokens
+from lmtrain.models.documents import EarlierTokens, Rule
 
 FIRST_TOKENS = 256  # of room in a slot, before it grows
 
@@ -44,8 +44,8 @@ class Piece:
 class KVCache:
     """Slots of memory for at most `num_slots` texts of at most `num_tokens`, growing with use.
 
-    `pairs` hold keys and values of each attention of a model, `vectors` the inputs of each shift by a token, in the
-    order in which a forward pass asks for them.
+    `pairs` hold keys and values of each attention of a model, `vectors` the inputs of each shift by a token, `states`
+    what a text left in each layer with a state of fixed size, in the order in which a forward pass asks for them.
     """
 
     def __init__(self, *, num_slots: int, num_tokens: int, device: torch.device) -> None:
@@ -53,6 +53,7 @@ class KVCache:
         self._room = (0, 0)
         self._pairs: list[Float[Tensor, "R C 2 Hkv K"]] = []
         self._vectors: list[Shaped[Tensor, "R C *D"]] = []
+        self._states: list[Tensor] = []
 
     def reserve(self, num_slots: int, num_tokens: int) -> None:
         """Make room in the first slots, at least doubling it where it is too small."""
@@ -65,6 +66,7 @@ class KVCache:
             self._room = (slots, tokens)
             self._pairs = [_copied(store, self._new_pairs(store)) for store in self._pairs]
             self._vectors = [_copied(store, self._new_vectors(store)) for store in self._vectors]
+            self._states = [_copied(store, _zeros(store, slots, *store.shape[1:])) for store in self._states]
 
     def pairs(self, place: int, row: Float[Tensor, "2 Hkv K"]) -> Float[Tensor, "R C 2 Hkv K"]:
         """Return the store of the place-th attention, for tokens like `row`."""
@@ -77,6 +79,12 @@ class KVCache:
         if place == len(self._vectors):
             self._vectors.append(self._new_vectors(row.expand(1, 1, *row.shape)))
         return self._vectors[place]
+
+    def states(self, place: int, shape: tuple[int, ...]) -> Tensor:
+        """Return the store of the place-th state of fixed size: fp32 [R, *shape]."""
+        if place == len(self._states):
+            self._states.append(_zeros(torch.empty(0, device=self.device), self._room[0], *shape))
+        return self._states[place]
 
     def copy(self, source: int, slot: int, num_tokens: int) -> None:
         """Copy the first tokens of one slot to another."""
@@ -95,7 +103,7 @@ class KVCache:
 
 
 def _copied(store: Tensor, larger: Tensor) -> Tensor:
-    larger[: store.shape[0], : store.shape[1]] = store
+    larger[tuple(slice(size) for size in store.shape[:2])] = store
     return larger
 
 
@@ -120,18 +128,43 @@ class Step(EarlierTokens):
         self.positions = positions.unsqueeze(0)
         self.num_positions = max(piece.end for piece in pieces)
         self.lengths = [(piece.num_tokens, piece.end) for piece in pieces]
-        self._num_shifts, self._num_attentions = 0, 0
+        self._num_shifts, self._num_attentions, self._num_states = 0, 0, 0
         self._masks: dict[int | None, Float[Tensor, "R 1 1 S"]] = {}
 
     @override
     def previous(self, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
+        return self.earlier(x, 1)[0]
+
+    @override
+    def earlier(self, x: Shaped[Tensor, "1 N *D"], num: int) -> list[Shaped[Tensor, "1 N *D"]]:
         store = self._cache.vectors(self._num_shifts, x[0, 0])
         self._num_shifts += 1
         positions = self.positions[0]
         store[self._slots, positions] = x[0]
-        shifted = store[self._slots, (positions - 1).clamp(min=0)]
-        shifted[positions == 0] = 0
-        return shifted.unsqueeze(0)
+        found: list[Tensor] = []
+        for distance in range(1, num + 1):
+            shifted = store[self._slots, (positions - distance).clamp(min=0)]
+            shifted[positions < distance] = 0
+            found.append(shifted.unsqueeze(0))
+        return found
+
+    @override
+    def recur(self, parts: list[Tensor], state_shape: tuple[int, ...], rule: Rule) -> Tensor:
+        store = self._cache.states(self._num_states, state_shape)
+        self._num_states += 1
+        singles = self._num_single
+        groups = [self._pieces[:singles]] if singles else []
+        made, first = list[Tensor](), 0
+        for pieces in (*groups, *([piece] for piece in self._pieces[singles:])):
+            stop = first + len(pieces) * pieces[0].num_tokens
+            slots = torch.tensor([piece.slot for piece in pieces], device=store.device)
+            state = store[slots]
+            state[torch.tensor([piece.start == 0 for piece in pieces], device=store.device)] = 0
+            of_texts = [part[0, first:stop].unflatten(0, (len(pieces), -1)) for part in parts]
+            output, store[slots] = rule(of_texts, state)
+            made.append(output.flatten(0, 1))
+            first = stop
+        return torch.cat(made).unsqueeze(0)
 
     @override
     def attend(

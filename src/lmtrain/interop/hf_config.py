@@ -24,6 +24,7 @@ from lmtrain.interop.model_settings import (
     off_default,
     plain,
 )
+from lmtrain.models.delta_net import GatedDelta
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
@@ -80,6 +81,13 @@ LATENT_KEYS: Final = {
     "v_head_dim": "value",
     "q_lora_rank": "query_latent",
 }
+DELTA_KEYS: Final = {
+    "linear_num_key_heads": "num_key_heads",
+    "linear_num_value_heads": "num_value_heads",
+    "linear_key_head_dim": "key_width",
+    "linear_value_head_dim": "value_width",
+    "linear_conv_kernel_dim": "convolution_tokens",
+}
 ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
 GATED_ACTIVATIONS: Final = {"silu": "swiglu", "gelu_pytorch_tanh": "geglu_tanh"}
 GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
@@ -126,8 +134,9 @@ def write_config(settings: Mapping[str, Any], *, prefer: str | None = None) -> d
         return _write_gpt2(settings)
     ours, closest = _function(settings), {}
     for model_type in sorted(FAMILIES, key=lambda name: name != prefer):
-        has_experts, is_latent = settings["experts"] is not None, settings["latent_attention"] is not None
-        if has_experts != (model_type in EXPERT_FAMILIES) or is_latent != FAMILIES[model_type].latent:
+        kind = FAMILIES[model_type]
+        has = [settings[name] is not None for name in ("experts", "latent_attention", "recurrent_layers")]
+        if has != [model_type in EXPERT_FAMILIES, kind.latent, kind.recurrent]:
             continue
         config = _write_llama(settings, model_type)
         theirs = _function(complete(read_config(config).settings))
@@ -242,6 +251,8 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
     }
     if family.lists_layers:
         config["layer_types"] = ["attention"] * settings["num_layers"]
+    if family.recurrent:
+        config |= _write_recurrent(settings)
     if family.latent:
         widths = settings["latent_attention"] or dict.fromkeys(LATENT_KEYS.values())
         config |= {theirs: widths[ours] for theirs, ours in LATENT_KEYS.items()}
@@ -252,6 +263,13 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
         weight = {"mscale_all_dim": (scale - 1) / (yarn_scale(factor) - 1) if factor > 1 else 0.0}
         config |= {style: config[style] | weight for style in ("rope_parameters", "rope_scaling")}
     return config | _write_windows(settings, family) | _write_experts(settings, model_type)
+
+
+def _write_recurrent(settings: Mapping[str, Any]) -> dict[str, Any]:
+    heads, pattern, num_layers = settings["recurrent_layers"], settings["recurrent_pattern"], settings["num_layers"]
+    kinds = {"R": "linear_attention", "A": "full_attention"}
+    layer_types = [kinds[pattern[layer % len(pattern)]] for layer in range(num_layers)]
+    return {theirs: heads[ours] for theirs, ours in DELTA_KEYS.items()} | {"layer_types": layer_types}
 
 
 def _write_rope(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
@@ -441,10 +459,7 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
         "experts": _read_experts(config, model_type),
         **family.always,
     }
-    if family.latent:
-        config.asked |= LATENT_KEYS.keys()
-        widths = {ours: config.get(theirs) for theirs, ours in LATENT_KEYS.items()}
-        settings |= {"latent_attention": node_of(LatentWidths, **widths), "num_kv_heads": None}
+    settings |= _read_mixers(config, family, counts["num_layers"])
     settings |= {name: derive(settings) for name, derive in family.derived.items()}
     for name, key in family.keys.items():
         theirs = _unrotated_flags(config, settings) if key.name == "no_rope_layers" else config.get(key.name)
@@ -455,6 +470,24 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
         weight = style.get("mscale_all_dim") if style.get("rope_type", style.get("type")) != "default" else None
         settings["attention_multiplier"] = yarn_scale(style["factor"], weight) ** 2 if weight else 1.0
     return node_of(Llama, **settings)
+
+
+def _read_mixers(config: ForeignConfig, family: Family, num_layers: int) -> dict[str, Any]:
+    """Read what takes the place of self-attention."""
+    if family.latent:
+        config.asked |= LATENT_KEYS.keys()
+        widths = {ours: config.get(theirs) for theirs, ours in LATENT_KEYS.items()}
+        return {"latent_attention": node_of(LatentWidths, **widths), "num_kv_heads": None}
+    if not family.recurrent:
+        return {}
+    heads = {ours: config.get(theirs) for theirs, ours in DELTA_KEYS.items()}
+    interval = config.get("full_attention_interval", default=4)
+    usual = ["linear_attention" if (layer + 1) % interval else "full_attention" for layer in range(num_layers)]
+    letters = {"linear_attention": "R", "full_attention": "A"}
+    kinds = [config.one_of("layer_types", kind, letters) for kind in config.get("layer_types", default=usual)]
+    if len(kinds) != num_layers:
+        raise DataError(f"config.json: {len(kinds)} layer_types do not match num_hidden_layers={num_layers}.")
+    return {"recurrent_layers": node_of(GatedDelta, **heads), "recurrent_pattern": "".join(kinds)}
 
 
 def _unrotated_flags(config: ForeignConfig, settings: Mapping[str, Any]) -> list[int]:
@@ -562,7 +595,7 @@ def _read_windows(config: ForeignConfig, family: Family, settings: Mapping[str, 
     config.asked |= {"use_sliding_window"} if style == "unrotated" else set()
     is_on = config.get("use_sliding_window", default=False) if family.has_window_switch else True
     letters = {"full_attention": "L", "attention": "L", "sliding_attention": "S"}
-    stated = [] if style == "all" else config.get("layer_types", default=[])
+    stated = [] if style == "all" or family.recurrent else config.get("layer_types", default=[])
     pattern = "".join(config.one_of("layer_types", kind, letters) for kind in stated)
     if pattern and len(pattern) != num_layers:
         raise DataError(f"config.json: {len(pattern)} layer_types do not match num_hidden_layers={num_layers}.")

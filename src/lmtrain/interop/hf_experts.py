@@ -107,6 +107,13 @@ EXPERT_FAMILIES: Final[dict[str, ExpertFamily]] = {
         dense="first",
         shared_count="n_shared_experts",
     ),
+    "qwen3_next": ExpertFamily(
+        keys=QWEN,
+        always={"shared_gate": True},
+        dense="step",
+        shared_key="shared_expert_intermediate_size",
+        shared="mlp.shared_expert",
+    ),
     "granitemoe": ExpertFamily(
         keys=LOCAL,
         router="block_sparse_moe.router.layer",

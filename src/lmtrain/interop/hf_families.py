@@ -27,9 +27,10 @@ class Family:
     settings of ours that no key changes; `keys` are settings beyond those of all classes, `biases` the places that
     a key of true or false gives biases. `windows`: "all" layers or those from "max_window_layers" on, the
     "unrotated", or all but each such a layer; None has none. `rope_by_layer` has a base for windows, `partial` a
-    share that rotates, `latent` attention from latent vectors. `names` are of tensors, where they differ from
-    Llama's; a fused one stays so. `only` are keys with one supported value, `ignored` keys without effect, `writes`
-    keys that the class checks all the same. One that `lists_layers` has other kinds of layers without a list.
+    share that rotates, `recurrent` layers without attention, `latent` attention from latent vectors. `names` are of
+    tensors, where they differ from Llama's; a fused one stays so. `only` are keys with one supported value,
+    `ignored` keys without effect, `writes` keys that the class checks all the same. One that `lists_layers` has
+    other kinds of layers without a list.
     """
 
     architecture: str
@@ -48,6 +49,7 @@ class Family:
     window_rope_base: float | None = None
     partial: bool = False
     latent: bool = False
+    recurrent: bool = False
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     only: Mapping[str, Any] = field(default_factory=dict[str, Any])
     writes: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -387,6 +389,33 @@ FAMILIES: Final[dict[str, Family]] = {
         rope_base=150_000.0,
         only={"swiglu_alpha": 1.702},
         ignored=frozenset({"initial_context_length", "experts_per_token"}),
+    ),
+    "qwen3_next": Family(
+        architecture="Qwen3NextForCausalLM",
+        defaults={
+            "max_position_embeddings": 32_768,
+            "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 2,
+            "head_dim": 256,
+            "partial_rotary_factor": 0.25,
+            "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "linear_conv_kernel_dim": 4,
+            "intermediate_size": 5632,
+            "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512,
+            "num_experts": 512,
+            "num_experts_per_tok": 10,
+            "router_aux_loss_coef": 0.001,
+            "norm_topk_prob": True,
+        },
+        always={"qk_norm": True, "zero_centered_norms": True, "attention_output_gate": True},
+        biases=ATTENTION_BIAS,
+        width_key="moe_intermediate_size",
+        partial=True,
+        recurrent=True,
     ),
     "deepseek_v2": Family(
         architecture="DeepseekV2ForCausalLM",

@@ -46,6 +46,7 @@ from lmtrain.tokenizers.base import Tokenizer
 BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)$")  # older releases saved these
 LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 EXPERT = re.compile(r"\.experts\.(\d+)\.")
+FURTHER = "mtp."  # layers that predict further tokens
 HEAD = "lm_head.weight"
 Result = TypeVar("Result")
 
@@ -220,6 +221,7 @@ def _require_same_tensors(
 ) -> None:
     expected = {part.name.removeprefix(prefix): tensor.part_shape(part) for tensor in mapped for part in tensor.parts}
     extra = [name for name in files.facts if name not in expected and name != HEAD and not BUFFERS.search(name)]
+    extra = [name for name in extra if not name.startswith(FURTHER)]
     extra = [name for name in extra if not (found := LAYER.search(name)) or int(found[1]) not in skipped]
     if missing := [name for name in expected if name not in files.facts]:
         fix = " Is tie_word_embeddings=true missing in config.json?" if missing == [HEAD] else ""

@@ -11,6 +11,7 @@ from lmtrain.interop.folders import WITHOUT_EFFECT
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.delta_net import GatedDelta
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
@@ -20,7 +21,7 @@ from lmtrain.models.rope import SCALINGS
 
 TARGET = "_target_"
 MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
-PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, LatentWidths, *SCALINGS)}
+PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, GatedDelta, LatentWidths, *SCALINGS)}
 
 
 def node_of(kind: type, **settings: Any) -> dict[str, Any]:

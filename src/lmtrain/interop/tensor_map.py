@@ -17,11 +17,21 @@ from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
 from lmtrain.interop.hf_experts import EXPERT_FAMILIES, Layout, Place, Region, expert_places
 from lmtrain.interop.hf_families import FAMILIES
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.delta_net import GatedDeltaNet
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 
+DELTA_NET = {
+    "self_attention.inputs.weight": "linear_attn.in_proj_qkvz.weight",
+    "self_attention.rates.weight": "linear_attn.in_proj_ba.weight",
+    "self_attention.convolution": "linear_attn.conv1d.weight",
+    "self_attention.decay_bias": "linear_attn.dt_bias",
+    "self_attention.decay_log": "linear_attn.A_log",
+    "self_attention.norm.weight": "linear_attn.norm.weight",
+    "self_attention.output.weight": "linear_attn.out_proj.weight",
+}
 FEED_FORWARD = "feed_forward."
 LLAMA_WHOLE = {
     "embedding.token.weight": "model.embed_tokens.weight",
@@ -128,6 +138,9 @@ def _llama_places(model: Llama, name: str, tensor: Tensor, model_type: str) -> I
 def _layer_places(block: LlamaBlock, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
     module, _, kind = name.rpartition(".")
     names = FAMILIES[model_type].names
+    if isinstance(block.self_attention, GatedDeltaNet) and name in DELTA_NET:
+        yield DELTA_NET[name], (), "same"
+        return
     if module in names:
         yield f"{names[module]}.{kind}", (), "same"
     elif isinstance(block.feed_forward, MixtureOfExperts) and name.startswith(FEED_FORWARD):

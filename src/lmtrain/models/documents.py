@@ -6,11 +6,14 @@ H heads, Hkv key and value heads, K head width.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
+
+# Parts of each text's tokens [P, T, ...] and its state [P, ...], to an output [P, T, ...] and the next state.
+Rule = Callable[[list[Tensor], Tensor], tuple[Tensor, Tensor]]
 
 
 class EarlierTokens(ABC):
@@ -47,6 +50,14 @@ class EarlierTokens(ABC):
         self, q: Float[Tensor, "1 H N E"], latent: Float[Tensor, "1 N E"], *, latent_width: int
     ) -> Float[Tensor, "1 H N L"]:
         """Keep one vector a token, the key of all heads, and mix its first L dimensions as their values."""
+
+    @abstractmethod
+    def earlier(self, x: Shaped[Tensor, "1 N *D"], num: int) -> list[Shaped[Tensor, "1 N *D"]]:
+        """Return the values of the token before, of the one before that, and so on, `num` in all; first zeros."""
+
+    @abstractmethod
+    def recur(self, parts: list[Tensor], state_shape: tuple[int, ...], rule: Rule) -> Tensor:
+        """Let a rule go on from each text's state by parts [1, N, ...] of its next tokens, and keep the new state."""
 
 
 Documents = Int[Tensor, "B T"] | EarlierTokens

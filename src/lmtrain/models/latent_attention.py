@@ -5,9 +5,7 @@ keeps the vector and a token's one rotated key, and moves the expansion into que
 B batch, T tokens, D width, H heads, K head width, L latent width, R rotated and N other dimensions of a head, V values.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import final
 
 import torch
@@ -22,10 +20,9 @@ from lmtrain.models.attention.base import Prepared
 from lmtrain.models.documents import EarlierTokens
 from lmtrain.models.residual_stream import RMSNorm
 from lmtrain.models.rope import rotate
-from lmtrain.models.self_attention import AttentionSettings, Positions, SelfAttention
+from lmtrain.models.self_attention import AttentionSettings, Positions
 from lmtrain.models.weight_init import fill_linear
 
-NAMES = {"sinks": "attention_sinks"}
 NORM_EPS = 1e-6  # of the latent vectors, whatever the model's other norms have
 
 
@@ -76,11 +73,6 @@ class LatentAttention(nn.Module):
         self.latent_norm = RMSNorm(widths.latent, eps=NORM_EPS)
         self.latent_up = nn.Linear(widths.latent, self.num_heads * (widths.unrotated + widths.value), bias=False)
         self.output = nn.Linear(self.num_heads * widths.value, width, bias=False)
-
-    @property
-    def value_width(self) -> int:
-        """Return how many values a token has over all of its heads: H * V."""
-        return self.num_heads * self.widths.value
 
     @property
     def attention_shape(self) -> AttentionShape:
@@ -161,27 +153,3 @@ class LatentAttention(nn.Module):
         key = torch.cat((latent.unsqueeze(2), k_rotated), dim=-1)  # [1, T, 1, L + R]
         mixed = earlier.attend_latent(queries.transpose(1, 2), key[:, :, 0], latent_width=widths.latent)
         return torch.einsum("bhtl,hvl->bthv", mixed, of_values)
-
-
-def build_mixer(
-    width: int, settings: AttentionSettings, *, latent: LatentWidths | None
-) -> Callable[..., SelfAttention | LatentAttention]:
-    """Return what builds a layer's attention by the settings of SelfAttention for one layer."""
-    if latent is None:
-        return partial(SelfAttention, width, settings)
-    plain = AttentionSettings(num_heads=settings.num_heads, kernel=settings.kernel)
-    for name in ("num_kv_heads", "head_width", "qk_norm", "biases", "sinks", "rotary_share", "key_smear"):
-        if getattr(settings, name) != getattr(plain, name) and not (name == "qk_norm" and not settings.qk_norm.is_on):
-            raise ConfigurationError(f"model.{NAMES.get(name, name)} has no effect with model.latent_attention.")
-
-    def build(*, window_tokens: int | None, rotates: bool, value_embedding: bool) -> LatentAttention:
-        for name, is_set in (
-            ("window_tokens", window_tokens is not None),
-            ("rotary_pattern", not rotates),
-            ("value_embedding_layers", value_embedding),
-        ):
-            if is_set:
-                raise ConfigurationError(f"model.{name} is not supported with model.latent_attention; leave it out.")
-        return LatentAttention(width, settings, latent)
-
-    return build

@@ -20,12 +20,13 @@ from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.attention.soft_capped import bent
 from lmtrain.models.base import LanguageModel, shape_of
+from lmtrain.models.delta_net import GatedDeltaNet
 from lmtrain.models.dimensions import check_above_zero, check_context, check_not_negative, check_positive
 from lmtrain.models.documents import Documents, num_positions
 from lmtrain.models.embeddings import InputEmbedding, Smear
 from lmtrain.models.feed_forward import Activation, SwiGLU
 from lmtrain.models.head import OutputHead
-from lmtrain.models.latent_attention import LatentAttention, LatentWidths, build_mixer
+from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama_settings import (
     NORM_PLACES,
     BiasPlace,
@@ -40,6 +41,7 @@ from lmtrain.models.llama_settings import (
     rotated_layers,
     skip_starts,
 )
+from lmtrain.models.mixers import Mixer, Recurrent, layer_mixers
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
 from lmtrain.models.residual_stream import Backout, Mix, RMSNorm, SkipStart
 from lmtrain.models.rope import RotaryEmbedding, RotaryScaling
@@ -58,7 +60,7 @@ class LlamaBlock(nn.Module):
 
     def __init__(
         self,
-        self_attention: SelfAttention | LatentAttention,
+        self_attention: Mixer,
         *,
         norm: Callable[[], RMSNorm],
         feed_forward: Callable[[], FeedForward],
@@ -137,11 +139,12 @@ class Llama(LanguageModel):
     layers, or of those that `window_pattern`, repeated, spells S, while L see the whole context; `window_rope_base`
     is their base of rotations, never scaled. `zero_centered_norms`: as in RMSNorm. Token vectors, branches and
     logits are multiplied by `embedding_multiplier`, `residual_multiplier` and `logit_multiplier`.
-    `latent_attention` takes the place of self-attention. `experts` makes every feed-forward a mixture of experts,
-    `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a vector per token added
-    to their values. `logit_soft_cap` c bends logits to c tanh(logits / c). `embedding_init_std` and `head_init_std`
-    None are `init_std`. `zero_init_outputs` starts every layer as the identity; otherwise depth narrows outputs as
-    in GPT-2.
+    `attention_output_gate`: as in AttentionSettings. `latent_attention` takes the place of self-attention,
+    `recurrent_layers` in the layers that `recurrent_pattern`, repeated, spells R, while A attend. `experts` makes
+    every feed-forward a mixture of experts, `feed_forward_width` wide each. `value_embedding_layers` are the
+    layers, from 0, with a vector per token added to their values. `logit_soft_cap` c bends logits to c tanh(logits
+    / c). `embedding_init_std` and `head_init_std` None are `init_std`. `zero_init_outputs` starts every layer as
+    the identity; otherwise depth narrows outputs as in GPT-2.
     """
 
     def __init__(
@@ -177,7 +180,10 @@ class Llama(LanguageModel):
         attention_multiplier: float = 1.0,
         attention_soft_cap: float | None = None,
         attention_sinks: bool = False,
+        attention_output_gate: bool = False,
         latent_attention: LatentWidths | None = None,
+        recurrent_layers: Recurrent | None = None,
+        recurrent_pattern: str | None = None,
         embedding_multiplier: float = 1.0,
         residual_multiplier: float = 1.0,
         logit_multiplier: float = 1.0,
@@ -209,13 +215,13 @@ class Llama(LanguageModel):
         qk = QueryKeyNorm(
             scale=qk_norm_scale, over=qk_norm_over, is_on=qk_norm, eps=norm_eps, zero_centered=zero_centered_norms
         )
-        attention = bent(attention, soft_cap=attention_soft_cap, sinks=attention_sinks)
         settings = AttentionSettings(
-            num_heads=num_heads, num_kv_heads=num_kv_heads, head_width=head_width, kernel=attention, qk_norm=qk,
-            multiplier=attention_multiplier, biases=tuple(biases), sinks=attention_sinks, key_smear=key_smear,
-            rotary_share=rotary_share, rotary_neighbours=rotary_neighbours, value_gate_width=value_gate_width,
+            num_heads=num_heads, num_kv_heads=num_kv_heads, head_width=head_width, qk_norm=qk, biases=tuple(biases),
+            kernel=bent(attention, soft_cap=attention_soft_cap, sinks=attention_sinks), sinks=attention_sinks,
+            multiplier=attention_multiplier, key_smear=key_smear, value_gate_width=value_gate_width,
+            rotary_share=rotary_share, rotary_neighbours=rotary_neighbours, output_gate=attention_output_gate,
         )  # fmt: skip
-        self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, attention
+        self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, settings.kernel
         self._keep_scales(logit_soft_cap, logit=logit_multiplier, embedding=embedding_multiplier)
         self._init_std, self._value_embedding_std = init_std, value_embedding_init_std
         self._output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(2 * num_layers)
@@ -228,7 +234,7 @@ class Llama(LanguageModel):
         )  # fmt: skip
         self._build_layers(
             partial(LlamaBlock, norm=norm, norm_place=norm_place, residual_multiplier=residual_multiplier),
-            build_mixer(width, settings, latent=latent_attention),
+            layer_mixers(num_layers, width, settings, latent_attention, recurrent_layers, pattern=recurrent_pattern),
             layer_feed_forwards(num_layers, activation, width, feed_forward_width, experts=experts, biases=biases),
             windows=layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern),
             rotated=rotated_layers(num_layers, rotary_pattern), with_values=value_embedding_layers,
@@ -248,7 +254,7 @@ class Llama(LanguageModel):
     def _build_layers(
         self,
         make: Callable[..., LlamaBlock],
-        attention: Callable[..., SelfAttention | LatentAttention],
+        mixers: Sequence[Callable[..., Mixer]],
         feed_forwards: Sequence[Callable[[], FeedForward]],
         *,
         windows: Sequence[int | None],
@@ -260,17 +266,20 @@ class Llama(LanguageModel):
         self.windows, self._layer_windows = tuple(dict.fromkeys(windows)), windows
         self.layers = nn.ModuleList(
             make(
-                attention(window_tokens=window, rotates=rotates, value_embedding=layer in with_values),
+                mixer(window_tokens=window, rotates=rotates, value_embedding=layer in with_values),
                 feed_forward=feed_forward,
                 embedding_skip=start,
             )
-            for layer, (feed_forward, window, rotates, start) in enumerate(
-                zip(feed_forwards, windows, rotated, starts, strict=True)
+            for layer, (mixer, feed_forward, window, rotates, start) in enumerate(
+                zip(mixers, feed_forwards, windows, rotated, starts, strict=True)
             )
         )
-        value_width = self._layers[0].self_attention.value_width
-        tables = {str(layer): nn.Embedding(self.vocab_size, value_width) for layer in with_values}
+        value_widths = {
+            layer: cast("SelfAttention", self._layers[layer].self_attention).value_width for layer in with_values
+        }
+        tables = {str(layer): nn.Embedding(self.vocab_size, width) for layer, width in value_widths.items()}
         self.value_embeddings = nn.ModuleDict(tables)
+        self.shares_beginnings = not any(isinstance(block.self_attention, GatedDeltaNet) for block in self._layers)
 
     def _build_rope(
         self, rotated_width: int, base: float, scaling: RotaryScaling | None, *, window_base: float | None
@@ -281,7 +290,8 @@ class Llama(LanguageModel):
         self.rope = build(base=base, scaling=scaling)
         self.window_rope = None if window_base is None else build(base=window_base)
         if scaling is not None:
-            self.shares_beginnings, self.reread_beyond = not scaling.follows_length, scaling.reread_beyond
+            self.shares_beginnings &= not scaling.follows_length
+            self.reread_beyond = scaling.reread_beyond
 
     @property
     def blocks(self) -> nn.ModuleList:

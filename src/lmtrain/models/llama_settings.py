@@ -36,18 +36,19 @@ def layer_windows(num_layers: int, *, window_tokens: int | None, pattern: str | 
 
 def check_pattern(pattern: str) -> None:
     """Raise ConfigurationError unless a pattern is one or more letters S and L."""
-    _check_letters("window_pattern", pattern, {WINDOW: "window", WHOLE: "whole context"}, usual="SSSL")
+    check_letters("window_pattern", pattern, {WINDOW: "window", WHOLE: "whole context"}, usual="SSSL")
 
 
 def rotated_layers(num_layers: int, pattern: str | None) -> tuple[bool, ...]:
     """Return whether each layer rotates queries and keys; `pattern` spells layers, over and over, None rotates all."""
     if pattern is None:
         return (True,) * num_layers
-    _check_letters("rotary_pattern", pattern, {ROTATED: "rotates", UNROTATED: "does not"}, usual="RRRN")
+    check_letters("rotary_pattern", pattern, {ROTATED: "rotates", UNROTATED: "does not"}, usual="RRRN")
     return tuple(pattern[i % len(pattern)] == ROTATED for i in range(num_layers))
 
 
-def _check_letters(name: str, pattern: str, letters: Mapping[str, str], *, usual: str) -> None:
+def check_letters(name: str, pattern: str, letters: Mapping[str, str], *, usual: str) -> None:
+    """Raise ConfigurationError unless a pattern is one or more of two letters, each with its meaning."""
     if not pattern or set(pattern) - set(letters):
         nearest = "".join(letter for letter in pattern.upper() if letter in letters) or usual
         (first, of_first), (second, of_second) = letters.items()

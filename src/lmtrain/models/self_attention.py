@@ -85,11 +85,12 @@ class QueryKeyNorm:
 class AttentionSettings:
     """Heads, kernel and norms of self-attention, alike in all layers of a model.
 
-    `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a
-    factor of scores, bent by `soft_cap` c to c tanh(score / c) where it is given. `sinks` learns the score of one more
-    token of each head, whose value is 0. `biases` are of "qkv" and "output". The first `rotary_share` of a head's
-    dimensions rotate, in pairs of neighbours or of halves. `value_gate_width` is the number of a token's first
-    dimensions read by gates of value embeddings; None has two learned scalars in their place.
+    `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
+    of scores, bent by `soft_cap` c to c tanh(score / c) where it is given. `sinks` learns the score of one more
+    token of each head, whose value is 0. `output_gate` multiplies a head's output by a sigmoid of as many more
+    queries. `biases` are of "qkv" and "output". The first `rotary_share` of a head's dimensions rotate, in pairs of
+    neighbours or of halves. `value_gate_width` is the number of a token's first dimensions read by gates of value
+    embeddings; None has two learned scalars in their place.
     """
 
     num_heads: int
@@ -100,6 +101,7 @@ class AttentionSettings:
     soft_cap: float | None = None
     biases: Collection[str] = ()
     sinks: bool = False
+    output_gate: bool = False
     rotary_share: float = 1.0
     rotary_neighbours: bool = False
     qk_norm: QueryKeyNorm = field(default_factory=QueryKeyNorm)
@@ -160,10 +162,12 @@ class SelfAttention(nn.Module):
         self.rotates, self.rotary_neighbours = rotates, settings.rotary_neighbours
         self.attention_multiplier = settings.multiplier
         self.qk_norm = settings.qk_norm
-        self.widths = (self.num_heads * self.head_width, self.value_width, self.value_width)
+        self.output_gate = settings.output_gate
+        queries = self.num_heads * self.head_width * (2 if self.output_gate else 1)
+        self.widths = (queries, self.value_width, self.value_width)
         self.qkv = nn.Linear(width, sum(self.widths), bias="qkv" in settings.biases)
         self.fused_rows = {"qkv.weight": self.widths}  # of each matrix in a fused weight
-        self.output = nn.Linear(self.widths[0], width, bias="output" in settings.biases)
+        self.output = nn.Linear(self.num_heads * self.head_width, width, bias="output" in settings.biases)
         self.q_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_heads)
         self.k_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_kv_heads)
         self.sinks = nn.Parameter(torch.zeros(self.num_heads)) if settings.sinks else None
@@ -191,6 +195,10 @@ class SelfAttention(nn.Module):
         """Mix tokens: [B, T, D], with value embeddings [B, T, V], V = Hkv * K -> [B, T, D]."""
         q_width, k_width, v_width = self.widths
         qk, v = self.qkv(x).split((q_width + k_width, v_width), dim=-1)
+        gate = None
+        if self.output_gate:
+            q, gate = self._heads(qk[..., :q_width]).unflatten(2, (-1, 2)).unbind(3)  # [B, T, H, K] each
+            qk = torch.cat((q.flatten(2), qk[..., q_width:]), dim=-1)
         if value_embedding is not None:
             v = self._with_embedding(v, value_embedding, x)
         q, k = self._queries_and_keys(qk, positions)
@@ -202,7 +210,10 @@ class SelfAttention(nn.Module):
         else:
             kernel = cast("SoftCapped", self.attention)
             mixed = kernel.attend(q, k, v, self.window_tokens, positions.seen, sinks=self.sinks)
-        return self.output(mixed.transpose(1, 2).flatten(2))
+        mixed = mixed.transpose(1, 2)
+        if gate is not None:
+            mixed = mixed * torch.sigmoid(gate)
+        return self.output(mixed.flatten(2))
 
     def initialize_inputs(self, generator: torch.Generator, *, std: float) -> None:
         """Fill all but the matrix into the residual stream and the parts that start alike anywhere."""
@@ -218,7 +229,7 @@ class SelfAttention(nn.Module):
             heads = self._rotated(self._scaled(self._heads(qk)), positions)
             q, k = heads.split((self.num_heads, self.num_kv_heads), dim=2)
             return q, k
-        q, k = qk.split(self.widths[:2], dim=-1)
+        q, k = qk.split((self.num_heads * self.head_width, self.value_width), dim=-1)
         if self.key_smear is not None:
             k = self.key_smear(k, positions.documents)
         q, k = self._normalised(q, k)

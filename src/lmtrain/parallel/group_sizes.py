@@ -10,7 +10,12 @@ from lmtrain.errors import ConfigurationError
 
 VOCABULARY: Final = "vocab_size"
 HEADS: Final = ("num_heads", "num_kv_heads")
-UNCUT: Final = ("attention_sinks", "latent_attention")  # settings whose layers no group shares
+UNCUT: Final = (
+    "attention_sinks",
+    "attention_output_gate",
+    "latent_attention",
+    "recurrent_layers",
+)  # settings whose layers no group shares
 SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width")
 
 

@@ -22,6 +22,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.feed_forward import GELU, SquaredReLU, SwiGLU
 from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import LossTotal, OutputHead
+from lmtrain.models.latent_attention import LatentAttention
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.parallel.group_sizes import no_cuts, require_parts
@@ -61,8 +62,10 @@ def head_sizes(block: GPT2Block | LlamaBlock) -> dict[str, int]:
     if isinstance(block, GPT2Block):
         return {"num_heads": block.num_heads}
     attention = block.self_attention
-    if not isinstance(attention, SelfAttention) or attention.sinks is not None:
-        raise no_cuts("attention_sinks" if isinstance(attention, SelfAttention) else "latent_attention")
+    if not isinstance(attention, SelfAttention):
+        raise no_cuts("latent_attention" if isinstance(attention, LatentAttention) else "recurrent_layers")
+    if attention.sinks is not None or attention.output_gate:
+        raise no_cuts("attention_sinks" if attention.sinks is not None else "attention_output_gate")
     return {"num_heads": attention.num_heads, "num_kv_heads": attention.num_kv_heads}
 
 

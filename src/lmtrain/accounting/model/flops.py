@@ -102,5 +102,7 @@ def matmul_flops(num_rows: int, num_inner: int, num_columns: int) -> int:
 
 def _attention_flops(layer: AttentionShape, seen: float) -> float:
     """Two products (scores, values) of 2 FLOPs a term, three times over for forward and backward."""
+    if layer.state_flops is not None:
+        return 3 * layer.state_flops
     both = layer.head_width + (layer.head_width if layer.value_width is None else layer.value_width)
     return 6 * layer.num_heads * both * seen

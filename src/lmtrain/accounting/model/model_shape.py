@@ -7,13 +7,15 @@ from dataclasses import dataclass
 class AttentionShape:
     """The attention of one layer; `window_tokens` None is the whole context.
 
-    `head_width` is of queries and keys, and of values where they have no `value_width` of their own.
+    A layer with a state of fixed size has `state_flops` a token instead, forward, at any context. `head_width` is of
+    queries and keys, and of values where they have no `value_width` of their own.
     """
 
     num_heads: int
     head_width: int
     window_tokens: int | None = None
     value_width: int | None = None
+    state_flops: int | None = None
 
 
 @dataclass(frozen=True)
