@@ -178,7 +178,7 @@ def deepseek_v3(draw):
 
 def qwen3_next(draw):
     kinds = ["linear_attention", "full_attention"]
-    own = {"layer_types": [*(draw.choice(kinds) for _ in range(2)), *kinds]}
+    own = {"layer_types": [draw.choice(kinds), "full_attention", *kinds]}
     own |= {"linear_num_key_heads": 2, "linear_num_value_heads": draw.choice([2, 4]), "linear_key_head_dim": 8}
     own |= {"linear_value_head_dim": draw.choice([8, 16]), "linear_conv_kernel_dim": draw.choice([2, 4])}
     own |= {"shared_expert_intermediate_size": 40}
