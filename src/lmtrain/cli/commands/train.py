@@ -133,20 +133,15 @@ def _search(words: "SearchWords", *, program: str, tell: Callable[..., None]) ->
 
 
 def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> "list[Job]":
-    """Plan all trials of a sweep, then check its folder, then build each trial's parts, a matter of seconds each."""
+    """Return the jobs of all trials of a grid, each checked and built on the meta device."""
     from lmtrain.run.execution.meta_build import build_on_meta
     from lmtrain.run.gate import naming_trial
-    from lmtrain.run.sweeps.grid import grid_folder, require_grid
 
     jobs: list[Job] = []
     typed = [run.overrides for run in runs]
     for number, run in enumerate(runs):
         with naming_trial(typed, number):
-            jobs.append(make_job(run, arguments))
-    require_grid(grid_folder(jobs[0]))
-    for number, job in enumerate(jobs):
-        with naming_trial(typed, number):
-            jobs[number] = build_on_meta(job, is_alone=False)
+            jobs.append(build_on_meta(make_job(run, arguments), is_alone=False))
     return jobs
 
 

@@ -1,9 +1,7 @@
 """The parts of a run, built on the meta device: what needs torch is refused here, before data is prepared."""
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -30,7 +28,6 @@ from lmtrain.run.validators.task import (
 from lmtrain.tracking.fork import read_fork
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
-from lmtrain.training.intervals import LastStep
 
 CONTEXT = "context"  # a constructor's parameter for the run's context
 
@@ -76,32 +73,10 @@ def build_on_meta(job: Job, *, is_alone: bool) -> Job:
     names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}
     scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
     scheduled.set_for(0, end.steps)
-    _try_callbacks(config, end)
+    for node in config.callbacks.values():
+        if CONTEXT in setting_names(node.target):  # ours look at their settings
+            node.build(facts={CONTEXT: None, "num_ranks": config.num_ranks})
     return replace(job, config=config)
-
-
-class NotYetKnown(Exception):  # no error: a constructor's argument comes with the data
-    """A fact of the run, unknown before its data."""
-
-
-class BeforeData:
-    """A run's context as far as it is known before its data is: where the run ends."""
-
-    def __init__(self, end: Horizon) -> None:
-        self.last_step = LastStep(end.steps, seconds=end.seconds, most_steps=end.most_steps)
-
-    def __getattr__(self, name: str) -> Any:
-        """Answer nothing else."""
-        raise NotYetKnown(name)
-
-
-def _try_callbacks(config: RunConfig, end: Horizon) -> None:
-    """Let our callbacks and the profiler look at their settings, each as far as it comes without data."""
-    facts = {CONTEXT: BeforeData(end), "num_ranks": config.num_ranks}
-    for node in (*config.callbacks.values(), config.profiler):
-        if node is config.profiler or CONTEXT in setting_names(node.target):
-            with contextlib.suppress(NotYetKnown):
-                node.build(facts=facts)
 
 
 def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: int) -> Horizon:

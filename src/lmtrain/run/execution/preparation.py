@@ -7,10 +7,10 @@ from typing import Any
 
 from lmtrain.data.dataset_folder import require_whole
 from lmtrain.data.shards import open_dataset
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.compose import configs_of
-from lmtrain.run.compose.paths import group_folders, key_of
+from lmtrain.run.compose.paths import key_of
 from lmtrain.run.planning.prepared_tokens import remember_prepared
 from lmtrain.run.schema.check import check_node, check_value
 from lmtrain.run.schema.node import Node, instantiate
@@ -54,12 +54,13 @@ def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, An
     Raises:
         ConfigurationError: The first wrong setting, or one without effect here.
     """
-    _refuse_others(config, arguments)
+    _refuse_others(arguments)
     _require_folder(config)
     for name, node in config.items():
         if name not in ("data", BUDGET):
             check_node(node, key=name, allowed=arguments.allowed_targets)
-    folder = {**config["data"]["folder"], **_budget_of(config)}
+    tokens = check_value(config[BUDGET]["tokens"], int | None, key="budget.tokens")
+    folder = {**config["data"]["folder"], **({} if tokens is None else {NUM_TOKENS: tokens})}
     return check_node(folder, key=FOLDER, allowed=arguments.allowed_targets)
 
 
@@ -78,26 +79,7 @@ def _require_folder(config: dict[str, Any]) -> None:
         raise ConfigurationError(f"{FOLDER} is missing: this data only reads prepared folders; leave data=... out.")
 
 
-def _budget_of(config: dict[str, Any]) -> dict[str, Any]:
-    """Return `budget.tokens` as the setting of the folder."""
-    tokens = check_value(config[BUDGET]["tokens"], int | None, key="budget.tokens")
-    if tokens is None:
-        return {}
-    if tokens < 1:
-        raise ConfigurationError(f"budget.tokens: must be positive, got {tokens}; leave it out for the whole source.")
-    folder = config["data"]["folder"]
-    if NUM_TOKENS not in folder:
-        raise ConfigurationError(f"budget.tokens={tokens} has no effect on data without a source; leave it out.")
-    if folder[NUM_TOKENS] not in (None, tokens):
-        other = f"{FOLDER}.{NUM_TOKENS}={folder[NUM_TOKENS]}"
-        raise ConfigurationError(f"budget.tokens={tokens} and {other} are mutually exclusive; set one.")
-    return {NUM_TOKENS: tokens}
-
-
-def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
-    groups = {path.name for path in group_folders()}
-    for name in config.keys() - groups:
-        raise ConfigurationError(f"{name}={config[name]} is not a key of lmtrain prepare.{suggest(name, groups)}")
+def _refuse_others(arguments: Arguments) -> None:
     for word in arguments.overrides:
         key = key_of(word)
         if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:

@@ -26,19 +26,6 @@ def grid_folder(trial: Job) -> Path:
     return Path(trial.root) / (trial.config.run.name or str(trial.sweep))
 
 
-def require_grid(folder: Path) -> SweepFile | None:
-    """Return the grid in a folder, None if it is empty.
-
-    Raises:
-        ConfigurationError: It is a search.
-        DataError: It is of another version.
-    """
-    found = read_sweep(folder)
-    if found is not None and found.kind != "grid":
-        raise ConfigurationError(f"{folder} is a search; give the grid another run.name.")
-    return found
-
-
 def run_grid(jobs: Sequence[Job], settings: SearchSettings) -> int:
     """Train a grid's trials that have not finished, and return the worst exit code, or a stop's."""
     folder = grid_folder(jobs[0])
@@ -50,7 +37,12 @@ def run_grid(jobs: Sequence[Job], settings: SearchSettings) -> int:
 
 
 def grid_of(jobs: Sequence[Job], settings: SearchSettings, pool: Pool) -> Sweep:
-    """Return the sweep of some jobs, which adds its trials to those of earlier grids of its name."""
+    """Return the sweep of some jobs, which adds its trials to those of earlier grids of its name.
+
+    Raises:
+        ConfigurationError: The folder is a search's.
+        DataError: It is of another version.
+    """
     folder = grid_folder(jobs[0])
     shared = set(jobs[0].overrides).intersection(*(job.overrides for job in jobs))
     fixed = [*jobs[0].kept_flags, *(redact_override(word) for word in jobs[0].overrides if word in shared)]
@@ -58,7 +50,9 @@ def grid_of(jobs: Sequence[Job], settings: SearchSettings, pool: Pool) -> Sweep:
     new = SweepFile(
         name=folder.name, kind="grid", metric=settings.metric, fingerprint=str(jobs[0].sweep), command=command
     )
-    file = require_grid(folder) or new
+    file = read_sweep(folder) or new
+    if file.kind != "grid":
+        raise ConfigurationError(f"{folder} is a search; give the grid another run.name.")
     file.fingerprint, file.command = new.fingerprint, new.command
     known = {trial.runs[0].folder: trial for trial in file.trials}
     by_folder = {os.path.relpath(job.folder, folder): job for job in jobs}
