@@ -49,7 +49,7 @@ READING = tuple(
         *("run/compose/", "run/schema/", "run/run_config.py"),
         *("run/scaling.py", "run/depth_dial.py", "run/model_width.py", "run/width_transfer.py"),
         *("run/gate.py", "run/stored_runs/"),
-        *("run/planning/tried_words.py", "run/sweeps/prepare.py"),  # typed; as data
+        *("run/planning/tried_words.py", "run/sweeps/search.py"),  # typed; as data
         *(
             "run/execution/preparation.py",
             "run/pipelines/stages.py",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.cli.main import serve
-from lmtrain.data.shards import Dataset, open_dataset
+from lmtrain.data.shards import open_dataset
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.execution.preparation import checked_folder, prepare_data
@@ -127,32 +127,6 @@ def test_a_training_s_words_prepare_its_data_and_its_plan_knows_the_tokens(
     code, said = refusal(["task=sft", "init_from=runs/gone", *words], capfd)
     assert code == 2
     assert "init_from=runs/gone" in said
-
-
-def test_no_text_is_in_two_splits_and_none_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    texts = [f"Day {day}: " + f"we walked {day * 7 % 31} miles. " * 5 for day in range(300)]
-    for copy in ("a", "b"):  # every text twice, under another name
-        rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        (tmp_path / f"{copy}.jsonl").write_text(rows)
-    words = ["source=files", "source.paths=[a.jsonl,b.jsonl]", "tokenizer=byte_level"]
-    assert prepare_data(words) == 0
-    dataset = open_dataset(Path(capsys.readouterr().out.strip()))
-    splits = [documents_of(dataset, name) for name in ("train", "validation", "test")]
-    assert min(len(split) for split in splits) > 3
-    assert sorted(text for split in splits for text in split) == sorted(texts)  # so none is there twice, in any split
-
-
-def documents_of(dataset: Dataset, name: str) -> list[str]:
-    """Return the texts of a split of bytes."""
-    tokens = dataset.split(name)
-    ends = tokens.document_ends().tolist()
-    starts = [0, *ends[:-1]]
-    return [
-        bytes(tokens.window(start, end - start - 1).tolist()).decode() for start, end in zip(starts, ends, strict=True)
-    ]
 
 
 def test_a_folder_that_was_damaged_since_is_an_error_of_the_data(

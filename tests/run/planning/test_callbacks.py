@@ -23,17 +23,3 @@ from tests.configs import config_of
 def test_callbacks_that_never_end_the_run_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         require_end(config_of(*words))
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["callbacks=[step_log,token_budget]"],
-        ["callbacks=[default,early_stopping]", "callbacks.checkpoint=null", "~callbacks.graceful_stop"],
-        ["~callbacks.time_budget"],
-        ["budget.hours=1", "callbacks=[time_budget,token_budget]"],
-    ],
-)
-def test_other_callbacks_may_go(words: list[str]) -> None:
-    require_end(config_of(*words))

@@ -3,21 +3,9 @@ from dataclasses import replace
 import pytest
 
 from lmtrain.accounting.training_plan.plan import Speed
-from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.run.planning.make_plan import with_evaluation
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
-
-
-def test_the_passes_of_the_config_are_counted_and_take_time():
-    plan = replace(PLAN, speed=Speed(step_seconds=2.0, mfu_palm=0.4, source="a test"))
-    config = config_of("callbacks.validation.max_tokens=2K")
-    found = with_evaluation(plan, config, held_out=[5000])
-    assert found.evaluation == EvaluationPlan(num_passes=5, tokens_per_pass=min(2000, plan.horizon.tokens))
-    seconds = 5 * min(2000, plan.horizon.tokens) / 3 * 2.0 / plan.batch.tokens_per_step
-    assert found.evaluation_seconds == pytest.approx(seconds)
-    assert plan.hours is not None
-    assert found.hours == pytest.approx(plan.hours + seconds / 3600)
 
 
 @pytest.mark.parametrize(("seconds", "is_enough_for"), [(150.0, 18), (2000.0, 250), (5000.0, 650), (6400.0, 1000)])

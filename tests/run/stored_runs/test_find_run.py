@@ -12,7 +12,6 @@ from lmtrain.run.stored_runs.find_run import (
     find_job,
     find_source,
     require_own_folder,
-    require_pipeline_folder,
 )
 from lmtrain.storage.hashed_folder import write_atomically
 
@@ -125,12 +124,3 @@ def test_a_run_has_its_folder_to_itself(tmp_path: Path, there: str, name: str, m
         require_own_folder(tmp_path / name, root=tmp_path)
     require_own_folder(tmp_path / "pp" / "other", root=tmp_path)
     require_own_folder(tmp_path / "notes", root=tmp_path)
-
-
-def test_a_pipeline_does_not_begin_in_a_run_or_a_sweep(tmp_path: Path) -> None:
-    require_pipeline_folder(tmp_path)
-    for what, file in (("run", "run.json"), ("sweep", "sweep.json")):
-        (tmp_path / file).write_text("{}")
-        with pytest.raises(ConfigurationError, match=rf"is a {what}'s folder.*run\.name"):
-            require_pipeline_folder(tmp_path)
-        (tmp_path / file).unlink()

@@ -13,11 +13,10 @@ from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.search_words import SearchWords, search_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.prepare import (
-    PreparedSearch,
+from lmtrain.run.sweeps.search import (
     begin_sweep,
     new_sweep,
-    prepare_search,
+    run_search,
     sweep_folder,
 )
 from lmtrain.search.search_settings import SearchSettings
@@ -27,7 +26,7 @@ from tests.configs import config_of, config_with, default_config
 SPACE = "optimizer.lr=tag(log,interval(1e-3,1e-1))"
 
 
-def prepared(root: Path, *words: str) -> PreparedSearch:
+def prepared(root: Path, *words: str) -> int:
     base = ["tokenizer=byte_level", "logger=none", f"run.root={root}", "cluster.peak_flops=1e12"]
     found = search_of(parse_arguments(["-m", "hydra/sweeper=optuna", SPACE, *base, *words]))
     assert isinstance(found, SearchWords)
@@ -40,7 +39,7 @@ def prepared(root: Path, *words: str) -> PreparedSearch:
             config=config, overrides=arguments.overrides, name="", root=str(root), config_dir=arguments.config_dir
         )
 
-    return prepare_search(found, make_job, program="python train.py")
+    return run_search(found, make_job, program="python train.py", tell=lambda folder: None)
 
 
 @pytest.mark.parametrize(

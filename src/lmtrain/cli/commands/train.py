@@ -20,7 +20,6 @@ from lmtrain.tracking.run_folder import run_path
 from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:
-    from lmtrain.run.compose.search_words import SearchWords
     from lmtrain.run.run_config import RunConfig
     from lmtrain.run.stored_runs.job import Job
 
@@ -65,7 +64,9 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
     from lmtrain.run.compose.search_words import grid_settings, search_of
 
     if (searched := search_of(arguments)) is not None:
-        return _search(searched, program=program, tell=tell)
+        from lmtrain.run.sweeps.search import run_search
+
+        return run_search(searched, partial(one_job, is_trial=True), program=program, tell=tell)
     settings, arguments = grid_settings(arguments)
     runs = _checked(arguments, outer)
     if arguments.flags.show:
@@ -121,15 +122,6 @@ def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedR
                 require_begun(run_path(Path(config.run.root).absolute(), run.name))
             runs.append(run)
     return runs
-
-
-def _search(words: "SearchWords", *, program: str, tell: Callable[..., None]) -> int:
-    """Search for values."""
-    from lmtrain.run.sweeps.prepare import prepare_search
-
-    search = prepare_search(words, partial(one_job, is_trial=True), program=program)
-    tell(search.folder)
-    return search.run()
 
 
 def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> "list[Job]":

@@ -13,7 +13,7 @@ from lmtrain.run.execution.start import prepare_data
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.limits import SearchLimits
 from lmtrain.run.sweeps.pool import Pool
-from lmtrain.run.sweeps.prepare import run_to_its_end, runner_of
+from lmtrain.run.sweeps.search import run_to_its_end, runner_of
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.sweep import Sweep
 from lmtrain.search.search_settings import SearchSettings
@@ -58,12 +58,11 @@ def grid_of(jobs: Sequence[Job], settings: SearchSettings, pool: Pool) -> Sweep:
     by_folder = {os.path.relpath(job.folder, folder): job for job in jobs}
     waiting: list[SweepTrial] = []
     for place, job in by_folder.items():
-        words = [redact_override(word).lstrip("+") for word in job.overrides if word not in shared]
-        values = {key: value for key, _, value in (word.partition("=") for word in words)}
         trial = known.get(place)
         if trial is not None and trial.state == "finished" and job.config.resume != "never" and job.folder.exists():
-            trial.values = values
             continue
+        words = [redact_override(word).lstrip("+") for word in job.overrides if word not in shared]
+        values = {key: value for key, _, value in (word.partition("=") for word in words)}
         run = SweepRun(folder=place, seed=job.config.seed)
         number = len(file.trials) if trial is None else trial.number
         again = SweepTrial(number=number, values=values, runs=[run])

@@ -1,4 +1,4 @@
-"""From the overrides of a search to a search ready to run: every error comes before the first trial.
+"""A search with Optuna, from the overrides of a command line to its end: every error comes before the first trial.
 
 The folder of a search, runs/NAME/, holds sweep.json, Optuna's journal, the trials' runs, and their jobs and output. One
 process at a time writes it; another start of the same command continues it.
@@ -6,7 +6,7 @@ process at a time writes it; another start of the same command continues it.
 
 import shlex
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -46,55 +46,6 @@ FREE_SETTINGS: Final = frozenset({"trials", "parallel", "launcher", "slurm", "ma
 FREE_GROUPS: Final = frozenset({"run", "resume", "logger", "trainer", "cluster"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreparedSearch:
-    """A search of which all extremes were checked; `base` is the first of them."""
-
-    words: SearchWords
-    base: Job
-    make_job: MakeJob
-    folder: Path
-    limits: SearchLimits
-    runner: Runner
-    sweep_id: str
-    program: str
-
-    def run(self) -> int:
-        """Hold the sweep's folder, search, and print the end; return the exit code."""
-        with held_sweep(self.folder):
-            return self._run()
-
-    def _run(self) -> int:
-        words, settings = self.words, self.words.settings
-        typed = shlex.join([*self.base.kept_flags, *map(redact_override, words.arguments.overrides)])
-        name = str(self.folder.relative_to(Path(self.base.root)))
-        new = new_sweep(words, self.base.config, name=name, command=f"{self.program} -m {typed}")
-        sweep = begin_sweep(self.folder, new)
-        study = open_study(self.folder, words.space, settings)
-        prepare_data(self.base)
-        fixed = [word for word in words.fixed if not word.startswith("run.name=")]
-        lines = SearchLines(f"{self.base.config.run.root}/{name}", self.program, [*self.base.kept_flags, *fixed])
-        first_seed = self.base.config.seed
-        search = Sweep(
-            settings=settings,
-            seeds=range(first_seed, first_seed + settings.seeds),
-            num_trials=words.num_trials,
-            folder=self.folder,
-            sweep=sweep,
-            study=study,
-            make_job=self._job,
-            pool=Pool(self.runner, settings.parallel, self.folder),
-            limits=self.limits,
-            lines=lines,
-        )
-        return run_to_its_end(search, replace(self.base, sweep=self.sweep_id))
-
-    def _job(self, trial: SweepTrial, run: SweepRun) -> Job:
-        words = [*trial.words, *([] if "seed" in trial.values else [f"seed={run.seed}"])]
-        job, name = self.make_job(self.words.of_trial(words)), self.folder.relative_to(self.base.root) / run.folder
-        return replace(job, name=str(name), sweep=self.sweep_id, program=self.program)
-
-
 def run_to_its_end(sweep: Sweep, job: Job) -> int:
     """Run a sweep, print the ranking of its trials, and tell its tracker; return the exit code."""
     code = 1
@@ -107,8 +58,49 @@ def run_to_its_end(sweep: Sweep, job: Job) -> int:
     return code
 
 
-def prepare_search(words: SearchWords, make_job: MakeJob, *, program: str) -> PreparedSearch:
-    """Check a search, including the values of its lists and the ends of its intervals.
+def run_search(words: SearchWords, make_job: MakeJob, *, program: str, tell: Callable[[Path], None]) -> int:
+    """Check a search, then train its trials; return the exit code. `tell` learns the folder before the first one.
+
+    Raises:
+        ConfigurationError: A setting or a value is wrong.
+        EnvironmentProblem: A package is missing.
+    """
+    settings, base = words.settings, checked_base(words, make_job)
+    config, folder = base.config, sweep_folder(words, base.config)
+    sweep_id = f"sweep-{short_hash(str(folder))}" if config.run.name else folder.name
+    price = config.cluster.usd_per_gpu_hour
+    hourly = usd(SECONDS_PER_HOUR, num_devices=config.num_ranks, usd_per_gpu_hour=price) if price else None
+    limits = SearchLimits(settings=settings, usd_per_hour=hourly)
+    pool = Pool(runner_of(config, settings, folder), settings.parallel, folder)
+    name = str(folder.relative_to(Path(base.root)))
+    typed = shlex.join([*base.kept_flags, *map(redact_override, words.arguments.overrides)])
+    fixed = [word for word in words.fixed if not word.startswith("run.name=")]
+
+    def job_of(trial: SweepTrial, run: SweepRun) -> Job:
+        words_of_run = [*trial.words, *([] if "seed" in trial.values else [f"seed={run.seed}"])]
+        job = make_job(words.of_trial(words_of_run))
+        return replace(job, name=f"{name}/{run.folder}", sweep=sweep_id, program=program)
+
+    tell(folder)
+    with held_sweep(folder):
+        sweep = Sweep(
+            settings=settings,
+            seeds=range(config.seed, config.seed + settings.seeds),
+            num_trials=words.num_trials,
+            folder=folder,
+            sweep=begin_sweep(folder, new_sweep(words, config, name=name, command=f"{program} -m {typed}")),
+            study=open_study(folder, words.space, settings),
+            make_job=job_of,
+            pool=pool,
+            limits=limits,
+            lines=SearchLines(f"{config.run.root}/{name}", program, [*base.kept_flags, *fixed]),
+        )
+        prepare_data(base)
+        return run_to_its_end(sweep, replace(base, sweep=sweep_id))
+
+
+def checked_base(words: SearchWords, make_job: MakeJob) -> Job:
+    """Check the values of a search's lists and the ends of its intervals, and return the job of the first of each.
 
     Raises:
         ConfigurationError: A setting or a value is wrong.
@@ -121,29 +113,17 @@ def prepare_search(words: SearchWords, make_job: MakeJob, *, program: str) -> Pr
     for number, values in enumerate(extremes):
         with naming_trial(extremes, number):
             jobs.append(make_job(words.of_trial(values)))
-    config = jobs[0].config
-    if config.resume != "auto":
+    resume = jobs[0].config.resume
+    if resume != "auto":
         raise ConfigurationError(
-            f"resume={config.resume} is for a single run: the same command continues a search; leave it out, or use "
+            f"resume={resume} is for a single run: the same command continues a search; leave it out, or use "
             "another run.name to start again."
         )
-    _require_pruner(config, settings)
+    _require_pruner(jobs[0].config, settings)
     for number, job in enumerate(jobs):
         with naming_trial(extremes, number):
             require_metric(job.config, settings)
-    folder = sweep_folder(words, config)
-    price = config.cluster.usd_per_gpu_hour
-    hourly = usd(SECONDS_PER_HOUR, num_devices=config.num_ranks, usd_per_gpu_hour=price) if price else None
-    return PreparedSearch(
-        words=words,
-        base=jobs[0],
-        make_job=make_job,
-        folder=folder,
-        limits=SearchLimits(settings=settings, usd_per_hour=hourly),
-        runner=runner_of(config, settings, folder),
-        sweep_id=f"sweep-{short_hash(str(folder))}" if config.run.name else folder.name,
-        program=program,
-    )
+    return jobs[0]
 
 
 def require_metric(config: RunConfig, settings: SearchSettings) -> None:
