@@ -11,13 +11,13 @@ from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.fleet import FleetRun, solve
 from lmtrain.accounting.machine.hardware import find_device
-from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.flops import flops_per_token, matmul_flops
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
-from lmtrain.accounting.training_plan.utilization import model_flops_utilization, training_seconds, usd
+from lmtrain.accounting.training_plan.utilization import model_flops_utilization, usd
 from lmtrain.evaluation.bits_per_byte import BitsPerByte
 from lmtrain.models.nano import short_window
 from lmtrain.optim.schedules import trapezoid, warmup_cosine
@@ -69,7 +69,7 @@ def horizons() -> list[Row]:
     speed = batch.tokens_per_step / 2.84
     mfu = model_flops_utilization(6 * 336e6, tokens_per_second=speed, peak_flops=H100_FLOPS, num_devices=8)
     flops = 6 * 336e6 * 5000 * batch.tokens_per_step
-    faster = training_seconds(flops, peak_flops=H100_FLOPS, num_devices=8, utilization=0.4)
+    faster = flops / (8 * H100_FLOPS * 0.4)
     nano = horizon(
         Budget(tokens_per_parameter=8),
         tokens_per_step=2**20,
@@ -113,7 +113,7 @@ def parameters() -> list[Row]:
         Row("12 d² L of d 1024, L 12", 12 * 1024**2 * 12, 150_994_944, note=estimate),
         Row("d 2048, L 24, V 32000, tied", 12 * 2048**2 * 24 + 32_000 * 2048, 1_273_495_552, note='not "1.4B"'),
         Row("tying 50257 x 1024 saves", 50_257 * 1024, 51_463_168, "parameters"),
-        Row("in fp32", 50_257 * 1024 * FORMATS["fp32"].num_bytes / 1e6, 205.9, "MB", within=5e-4),
+        Row("in fp32", 50_257 * 1024 * FP32_BYTES / 1e6, 205.9, "MB", within=5e-4),
     ]
     for depth, shape, total, scaling in ((12, d12, 286_261_730, 110_100_912), (24, d24, 1_384_122_122, 729_810_624)):
         rows.append(Row(f"nano of depth {depth}", shape.num_parameters, total))
@@ -158,7 +158,7 @@ def memory() -> list[Row]:
         rows.append(Row(f"{billions}B, fp32 AdamW", billions * _bytes("fp32", "adamw"), gigabytes, "GB"))
         rows.append(Row("on so many H100", math.ceil(billions * 16e9 / 80e9), devices))
     sharded = _bytes("fp32", "adamw", num_shards=8)
-    num_bytes = 49_152 * 12_288 * FORMATS["fp32"].num_bytes
+    num_bytes = 49_152 * 12_288 * FP32_BYTES
     return [
         *rows,
         Row("fp32 AdamW sharded over 8, a device", sharded, 2, "bytes", "and the largest gathered block"),
@@ -177,24 +177,6 @@ def money() -> list[Row]:
         Row("5 h at $18/h", usd(5 * 3600, num_devices=1, usd_per_gpu_hour=18), 90, "$"),
         Row("22 days at $24/h", usd(22 * DAY, num_devices=8, usd_per_gpu_hour=3), 12_672, "$"),
         Row("8B on 160B, 8 H100, 50%, $24/h", run.usd or 0, 12_937, "$", within=1e-4),
-    ]
-
-
-def number_formats() -> list[Row]:
-    """Ranges; what torch says is the reference."""
-    words = {
-        "fp32": torch.float32,
-        "fp16": torch.float16,
-        "bf16": torch.bfloat16,
-        "e4m3": torch.float8_e4m3fn,
-        "e5m2": torch.float8_e5m2,
-    }
-    rows = [Row(f"largest {name}", FORMATS[name].largest, torch.finfo(dtype).max) for name, dtype in words.items()]
-    small = torch.tensor(1e-8)
-    return [
-        *rows,
-        Row("1e-8 in fp16", small.to(torch.float16).item(), 0.0, note="below half of its smallest number"),
-        Row("1e-8 in bf16", small.to(torch.bfloat16).item(), 1.0012e-08, within=1e-4),
     ]
 
 

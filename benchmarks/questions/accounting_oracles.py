@@ -80,7 +80,6 @@ def sections() -> list[Section]:
         ),
         Section("Memory", "Bytes a parameter before activations; activations come from the real graph.", rows.memory()),
         Section("Money", "Hours x devices x price.", rows.money()),
-        Section("Number formats", "IEEE 754, bfloat16, OCP 8-bit formats; torch.", rows.number_formats()),
         Section("Schedules", "Linear warm-up with a cosine; trapezoid of arXiv 2405.18392.", rows.schedules()),
         Section("Evaluation and inference", "Definitions.", rows.evaluation()),
     ]

@@ -35,7 +35,7 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
         "20 more, without set-up and loss"
     )
     finished = read_ledger(write(tmp_path / "c", status="FINISHED"))
-    assert finished.projected_seconds == pytest.approx(73), "early stopping ended it"
+    assert finished.projected_device_seconds == pytest.approx(2 * 73), "early stopping ended it"
     rows = [each | {"num_devices": 8} if each.get("attempt") == 1 else each for each in ROWS]
     other = write(tmp_path / "b", rows=rows)
     assert read_ledger(other).usd == pytest.approx((49 * 8 + 24 * 2) / 3600 * 36), "each attempt by its own devices"
@@ -114,7 +114,7 @@ def test_a_run_goes_on_for_its_steps_its_passes_and_no_longer_than_its_budget(tm
     if passes is not None:
         plan["evaluation"] = {"num_passes": passes, "tokens_per_pass": 100}
     ledger = read_ledger(write(tmp_path / "a", rows=SPENT, plan=plan))
-    assert ledger.projected_seconds == pytest.approx(19 + left)
+    assert ledger.projected_device_seconds == pytest.approx(2 * (19 + left))
 
 
 def rows(*, own, waiting, data_wait=0.0):

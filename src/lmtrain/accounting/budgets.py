@@ -71,7 +71,7 @@ class Horizon:
 
     Under a budget of time, `time_limit` (hours or usd), `seconds` is its limit, `steps` an estimate corrected during
     the run, and `most_steps` the limit of the other budgets (None: there are none); `is_stand_in` where no speed is
-    known to estimate by. `is_less_than_a_step`: the budget is, and a run trains one at least.
+    known to estimate by.
     """
 
     steps: int
@@ -81,7 +81,6 @@ class Horizon:
     seconds: float | None = None
     time_limit: str | None = None
     most_steps: int | None = None
-    is_less_than_a_step: bool = False
     is_stand_in: bool = False
 
     @property
@@ -166,7 +165,6 @@ def horizon(
         seconds=None if time_limit is None else seconds[time_limit],
         time_limit=time_limit,
         most_steps=most_steps,
-        is_less_than_a_step=limits[limited_by] < size_of_step.get(limited_by, 0) * (1 - RATIO_TOLERANCE),
         is_stand_in=limited_by == time_limit and (rate is None or rate.seconds_per_step is None),
     )
 
@@ -187,19 +185,6 @@ def limits_of(budget: Budget) -> dict[str, float]:
         if not 0 < value <= MOST[name]:
             raise ConfigurationError(f"budget.{name}={value:g} must be above 0 and at most {MOST[name]:g}.")
     return limits
-
-
-def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
-    """Return a line on the deciding limit of several, or on one below a step; None for any other single one."""
-    shown = limit_words(limits_of(budget))
-    if horizon.is_less_than_a_step:
-        return f"{shown[horizon.limited_by]} is less than one step, the least of a run"
-    others = [word for name, word in shown.items() if name != horizon.limited_by]
-    if not others or horizon.limited_by not in shown:
-        return None
-    if horizon.time_limit is not None:
-        return f"the run ends at the first of {', '.join(shown.values())}"
-    return f"{shown[horizon.limited_by]} ends the run before {' and '.join(others)}"
 
 
 def limit_words(limits: dict[str, float]) -> dict[str, str]:

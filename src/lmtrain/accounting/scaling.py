@@ -16,11 +16,6 @@ class Scaling:
     base: Mapping[str, int | float | None]
     derived: Mapping[str, int | float]
 
-    def to_type(self, key: str, value: float) -> float:
-        """Return the value to type for a setting in force: the base's, where the rule derived it."""
-        base = self.base.get(key)
-        return value if base is None else base
-
     @property
     def title(self) -> str:
         """Name the rule, with its options: `width_transfer (base_width=64)`."""

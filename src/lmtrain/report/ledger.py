@@ -1,5 +1,6 @@
 """The ledger of a run: where its time, FLOPs and money went, by its folder's events, plan and log."""
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.plan_vs_actual import PlanAndFact, explain
-from lmtrain.accounting.observed.time_accounts import COMPUTE, LEVERS, Passes, kind_words
+from lmtrain.accounting.observed.time_accounts import COMPUTE, LEVERS, kind_words
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.attempts import OVER, READING, event_rows, first_rank_events
@@ -85,11 +86,6 @@ class RunLedger(RunRecord):
         return f"{self.shown_status.lower()} at step {self.step:,} of {self.num_steps:,}"
 
     @property
-    def projected_seconds(self) -> float | None:
-        """Return the clock of the whole run at its pace so far; None before the first step."""
-        return None if self._seconds_left is None else self.time.wall_seconds + self._seconds_left
-
-    @property
     def projected_device_seconds(self) -> float | None:
         """Return the time of all devices for the whole run at its pace so far."""
         left = self._seconds_left
@@ -106,19 +102,16 @@ class RunLedger(RunRecord):
         """Return how long the run continues at its pace so far, no longer than its budget of time."""
         if self.status is not None and self.status.status == "FINISHED":  # early stopping leaves steps out
             return 0.0
-        horizon, evaluation, passes = self.plan.get("horizon", {}), self._evaluation, None
-        if evaluation is not None:
-            done, left = evaluation.passes_by, evaluation.passes_left
-            passes = Passes(
-                done=done(self.step, num_steps=self.num_steps), left=left(self.step, num_steps=self.num_steps)
-            )
+        horizon, evaluation = self.plan.get("horizon", {}), self._evaluation
+        passes = 0 if evaluation is None else evaluation.passes_by(self.step, num_steps=self.num_steps)
         counts_devices, limit = horizon.get("time_limit") == "usd", horizon.get("seconds")
         used = self.device_seconds / self.num_devices if counts_devices else self.time.wall_seconds
         return self.time.seconds_left(
             steps_done=self.own.num,
             steps_left=self.num_steps - self.step,
-            passes=passes,
-            at_most=None if limit is None else limit - used,
+            passes_done=passes,
+            passes_left=evaluation.num_passes - passes if evaluation else 0,
+            at_most=math.inf if limit is None else limit - used,
         )
 
     @cached_property

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from lmtrain.accounting.observed.time_accounts import (
     Attempt,
-    Passes,
     StopwatchReading,
+    TimeBalance,
     balance,
-    seconds_left,
 )
 
 
@@ -70,15 +69,10 @@ def test_a_pause_under_way_is_no_setup_and_no_overhead():
 
 
 def test_the_rest_goes_on_at_the_pace_so_far_without_what_comes_once():
-    spent = {"setup": 50.0, "compile": 100.0, "lost": 9.0, "compute": 20.0, "evaluation": 5.0}
-    assert seconds_left(spent, steps_done=10, steps_left=30) == pytest.approx(75.0)
-    assert seconds_left(spent, steps_done=10, steps_left=-1) == 0.0
-    assert seconds_left(spent, steps_done=0, steps_left=30) is None
-    passes = Passes(done=2, left=3)
-    apart = seconds_left({**spent, "evaluation": 8.0}, steps_done=10, steps_left=30, passes=passes)
-    without = seconds_left({**spent, "evaluation": 0.0}, steps_done=10, steps_left=30)
-    assert (apart, without) == (pytest.approx((without or 0.0) + 12.0), without)
-    assert balance([FIRST]).seconds_left(steps_done=20, steps_left=20) == pytest.approx(47.0)
-    unknown = seconds_left({**spent, "evaluation": 0.0}, steps_done=10, steps_left=30,
-                           passes=Passes(done=0, left=3, steps_each=4.0))  # fmt: skip
-    assert unknown == pytest.approx(60.0 + 3 * 4 * 2.0), "as planned, before the first one"
+    spent = TimeBalance(seconds={"setup": 50.0, "compile": 100.0, "lost": 9.0, "compute": 20.0, "evaluation": 5.0})
+    assert spent.seconds_left(steps_done=10, steps_left=30) == pytest.approx(75.0)
+    assert spent.seconds_left(steps_done=10, steps_left=-1) == 0.0
+    assert spent.seconds_left(steps_done=0, steps_left=30) is None
+    assert spent.seconds_left(steps_done=10, steps_left=30, at_most=-1.0) == 0.0
+    passes = spent.seconds_left(steps_done=10, steps_left=30, passes_done=2, passes_left=3)
+    assert passes == pytest.approx(60.0 + 7.5)

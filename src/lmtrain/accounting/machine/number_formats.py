@@ -1,7 +1,6 @@
-"""Number formats: their range, the bytes of a value by role, and the size of a tensor.
+"""Number formats: the bytes of a value by role, and the size of a tensor.
 
-Ranges: IEEE 754 for fp32 and fp16, bfloat16, and the OCP 8-bit formats e4m3 and e5m2 (arXiv 2209.05433). GB are 1e9
-bytes, as of disks, networks and data sheets; GiB are 2^30, as of torch and nvidia-smi.
+GB are 1e9 bytes, as of disks, networks and data sheets; GiB are 2^30, as of torch and nvidia-smi.
 """
 
 import math
@@ -13,37 +12,6 @@ from typing import Final
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.errors import ConfigurationError, suggest
-
-
-@dataclass(frozen=True, kw_only=True)
-class NumberFormat:
-    """A floating-point format: bits of exponent and fraction, and its range."""
-
-    name: str
-    num_bytes: int
-    exponent_bits: int
-    fraction_bits: int
-    largest: float
-    smallest_normal: float
-
-    @property
-    def epsilon(self) -> float:
-        """Return the step from 1 to the next larger number."""
-        return 2.0**-self.fraction_bits
-
-
-FIELDS: Final = ("name", "num_bytes", "exponent_bits", "fraction_bits", "largest", "smallest_normal")
-FORMATS: Final[dict[str, NumberFormat]] = {
-    str(row[0]): NumberFormat(**dict(zip(FIELDS, row, strict=True)))  # pyright: ignore[reportArgumentType]
-    for row in (
-        ("fp32", 4, 8, 23, (2 - 2.0**-23) * 2.0**127, 2.0**-126),
-        ("tf32", 4, 8, 10, (2 - 2.0**-10) * 2.0**127, 2.0**-126),
-        ("bf16", 2, 8, 7, (2 - 2.0**-7) * 2.0**127, 2.0**-126),
-        ("fp16", 2, 5, 10, 65504.0, 2.0**-14),
-        ("e4m3", 1, 4, 3, 448.0, 2.0**-6),
-        ("e5m2", 1, 5, 2, 57344.0, 2.0**-14),
-    )
-}
 
 
 def utilization_format(matmul: MatmulDtype) -> MatmulDtype:

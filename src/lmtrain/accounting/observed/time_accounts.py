@@ -1,5 +1,6 @@
 """Balance the time of a run over all of its attempts: every second on one account, repeated work as lost."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +10,6 @@ LOST: Final = "lost"
 COMPUTE: Final = "compute"
 # The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart.
 STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
-GENERATION: Final = "generation"
-WORK_KINDS: Final = (*STEP_KINDS, GENERATION)  # with the answers that a step learns from
 EVALUATION: Final = "evaluation"
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
@@ -32,22 +31,6 @@ LEVERS: Final[dict[str, str]] = {
 def kind_words(kind: str) -> str:
     """Name a kind of time for people."""
     return kind.replace("_", " ")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Passes:
-    """Passes over held-out text: those done in some time, and those left in the run.
-
-    Before the first one, each is expected to take as long as `steps_each` steps.
-    """
-
-    done: int
-    left: int
-    steps_each: float = 0.0
-
-    def seconds_left(self, evaluation_seconds: float, *, step_seconds: float) -> float:
-        """Return how long the rest takes, after these seconds of those done, at this time of a step."""
-        return self.left * (evaluation_seconds / self.done if self.done else self.steps_each * step_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,18 +76,9 @@ class Attempt:
         return self.readings[-1].step if self.readings else 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spent:
-    """The time of attempts on the clock, and that of all their devices together."""
-
-    seconds: float = 0.0
-    device_seconds: float = 0.0
-
-
-def spent(attempts: Sequence[Attempt], *, num_devices: int) -> Spent:
-    """Add up attempts, each by its own devices; by `num_devices` where it did not write them down."""
-    device_seconds = sum(each.wall_seconds * (each.num_devices or num_devices) for each in attempts)
-    return Spent(seconds=sum(each.wall_seconds for each in attempts), device_seconds=device_seconds)
+def device_seconds(attempts: Sequence[Attempt], *, num_devices: int) -> float:
+    """Return the time of all devices, each attempt by its own; by `num_devices` where it did not write them down."""
+    return sum(each.wall_seconds * (each.num_devices or num_devices) for each in attempts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,34 +103,19 @@ class TimeBalance:
         return self.seconds.get(kind, 0.0) / self.wall_seconds if self.wall_seconds else 0.0
 
     def seconds_left(
-        self, *, steps_done: int, steps_left: int, passes: Passes | None = None, at_most: float | None = None
+        self, *, steps_done: int, steps_left: int, passes_done: int = 0, passes_left: int = 0, at_most: float = math.inf
     ) -> float | None:
-        """Return how long the rest of the run takes at its pace so far; None before its first step."""
-        pace = {"steps_done": steps_done, "steps_left": steps_left}
-        return seconds_left(self.seconds, **pace, passes=passes, at_most=at_most)
+        """Return how long the rest of the run takes at its pace so far; None before its first step.
 
-
-def seconds_left(
-    spent: Mapping[str, float],
-    *,
-    steps_done: int,
-    steps_left: int,
-    passes: Passes | None = None,
-    at_most: float | None = None,
-) -> float | None:
-    """Return the seconds of more steps at the pace of those done, with all the parts of steps; None: none done.
-
-    Evaluation goes by its `passes`, where they are known: one comes before the first step. Set-up's and compilation's
-    time does not come again. A budget of time has `at_most` seconds left, maybe less than none.
-    """
-    if steps_done < 1:
-        return None
-    apart = ONCE if passes is None else (*ONCE, EVALUATION)
-    left = sum(seconds for kind, seconds in spent.items() if kind not in apart) / steps_done * max(0, steps_left)
-    if passes is not None:
-        step_seconds = sum(spent.get(kind, 0.0) for kind in STEP_KINDS) / steps_done
-        left += passes.seconds_left(spent.get(EVALUATION, 0.0), step_seconds=step_seconds)
-    return left if at_most is None else min(left, max(0.0, at_most))
+        Evaluation goes by its passes, where they are known: one comes before the first step. Set-up's and compilation's
+        time does not come again. A budget of time has `at_most` seconds left, maybe less than none.
+        """
+        if steps_done < 1:
+            return None
+        apart = (*ONCE, EVALUATION) if passes_done else ONCE
+        pace = sum(seconds for kind, seconds in self.seconds.items() if kind not in apart) / steps_done
+        a_pass = self.seconds.get(EVALUATION, 0.0) / passes_done if passes_done else 0.0
+        return min(pace * max(0, steps_left) + a_pass * passes_left, max(0.0, at_most))
 
 
 def balance(attempts: Sequence[Attempt]) -> TimeBalance:

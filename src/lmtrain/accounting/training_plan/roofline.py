@@ -6,15 +6,14 @@ The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009): the slower 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from lmtrain.accounting.machine.hardware import Device, MatmulDtype
-from lmtrain.accounting.machine.number_formats import FORMATS
+from lmtrain.accounting.machine.number_formats import BITS
 from lmtrain.accounting.model.flops import matmul_flops
 from lmtrain.errors import ConfigurationError
 
 Shape = tuple[int, ...]
-FORMAT_OF: Final = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp32": "fp32", "fp8": "e4m3"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ class MatrixProduct:
     def num_bytes(self, dtype: MatmulDtype) -> int:
         """Return the bytes of both operands and the result, all in `dtype`, each moved once."""
         m, k, n = self.num_rows, self.num_inner, self.num_columns
-        return self.num_products * (m * k + k * n + m * n) * FORMATS[FORMAT_OF[dtype]].num_bytes
+        return self.num_products * (m * k + k * n + m * n) * BITS[dtype] // 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,6 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 
 
-def training_seconds(flops: float, *, peak_flops: float, num_devices: int, utilization: float) -> float:
-    """Return how long `flops` take on `num_devices` of `peak_flops` each at a utilization between 0 and 1."""
-    if not 0 < utilization <= 1:
-        raise ConfigurationError(f"utilization={utilization} is not above 0 and at most 1; 0.4 is 40%.")
-    return flops / (peak_flops * num_devices * utilization)
-
-
 def model_flops_utilization(
     flops_per_token: float, *, tokens_per_second: float, peak_flops: float, num_devices: int
 ) -> float:

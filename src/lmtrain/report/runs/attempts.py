@@ -44,16 +44,10 @@ def first_rank_events(folder: Path) -> Iterator[dict[str, Any]]:
     return event_rows(folder / "events" / "rank0.jsonl")
 
 
-def last_row_of(folder: Path, event: str) -> dict[str, Any] | None:
-    """Return the first rank's newest event of a name, None without one."""
-    rows = [row for row in first_rank_events(folder) if row["name"] == event]
-    return rows[-1] if rows else None
-
-
 def last_step_of(folder: Path, event: str) -> int | None:
     """Return the step of the first rank's newest event of a name, None without one."""
-    row = last_row_of(folder, event)
-    return None if row is None else int(row["step"])
+    steps = [int(row["step"]) for row in first_rank_events(folder) if row["name"] == event]
+    return steps[-1] if steps else None
 
 
 def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:

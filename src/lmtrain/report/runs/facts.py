@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, mean_devices, spent
+from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, device_seconds, mean_devices
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import DataError
 from lmtrain.report.runs.attempts import LoggedSpeed, OwnSteps, logged_speed, own_steps, read_attempts, speeds
@@ -142,7 +142,7 @@ class RunRecord:
     @property
     def device_seconds(self) -> float:
         """Return the time of all devices together."""
-        return spent(self.attempts, num_devices=self.num_devices).device_seconds
+        return device_seconds(self.attempts, num_devices=self.num_devices)
 
     @property
     def usd(self) -> float | None:

@@ -1,6 +1,5 @@
 """Find the run folders that paths name, or the run nearest to a path that names none."""
 
-import contextlib
 import difflib
 import os
 from collections import Counter
@@ -8,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from lmtrain.errors import ConfigurationError, DataError, did_you_mean
+from lmtrain.errors import ConfigurationError, did_you_mean
 from lmtrain.interop.folders import is_imported
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import shown_path, stored_name
@@ -58,18 +57,14 @@ def _runs_of(path: Path) -> list[Path]:
 
 
 def names_apart(folders: Sequence[Path]) -> dict[Path, str]:
-    """Return the runs' names; runs of the same name get the shortest ends of their paths that differ."""
+    """Return the runs' names; runs of the same name get their paths from the folder around all runs."""
     own = {folder: stored_name(folder) for folder in folders}
     counts = Counter(own.values())
-    return {folder: name if counts[name] == 1 else _shortest_end(folder, folders) for folder, name in own.items()}
-
-
-def _shortest_end(folder: Path, folders: Sequence[Path]) -> str:
-    for number in range(1, len(folder.parts)):
-        end = folder.parts[-number:]
-        if not any(other.parts[-number:] == end for other in folders if other != folder):
-            return str(Path(*end))
-    return str(folder)
+    around = os.path.commonpath([folder.parent for folder in folders]) if folders else ""
+    return {
+        folder: name if counts[name] == 1 else os.path.relpath(folder, around)
+        for folder, name in own.items()
+    }
 
 
 def has_status(folder: Path) -> bool:
@@ -120,9 +115,8 @@ def nearest_words(path: Path) -> str:
 
 
 def of_folder(path: Path, *, is_run: Callable[[Path], bool] = has_status) -> Path | None:
-    """Return a run in a sweep's or a pipeline's folder: the best one if known, else the newest that trained."""
-    runs = [run for run in runs_in(path.absolute()) if is_run(run)]
-    found = next((run for run in runs if run == _best(path.absolute())), None) or newest_trained(runs)
+    """Return a run in a sweep's or a pipeline's folder: the newest that trained."""
+    found = newest_trained(run for run in runs_in(path.absolute()) if is_run(run))
     if found is None:
         return None
     inside = found.is_relative_to(path.absolute())
@@ -132,11 +126,3 @@ def of_folder(path: Path, *, is_run: Callable[[Path], bool] = has_status) -> Pat
 def newest_trained(runs: Iterable[Path]) -> Path | None:
     """Return the run that changed last, of those with a checkpoint if there are any; None without a run."""
     return max(runs, key=lambda run: (has_checkpoint(run), (run / "status.json").stat().st_mtime), default=None)
-
-
-def _best(sweep: Path) -> Path | None:
-    with contextlib.suppress(DataError):
-        found = read_sweep(sweep)
-        trial = found.best_trial() if found else None
-        return sweep / trial.runs[0].folder if trial and trial.runs else None
-    return None

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
-from lmtrain.accounting.budgets import NOT_BEGUN, RunSoFar, first_limit_line
+from lmtrain.accounting.budgets import NOT_BEGUN, RunSoFar
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.interleave import PhasesRead
 from lmtrain.data.shards import Dataset
@@ -194,8 +194,7 @@ def print_lines(
     """Find or build the packing's index on every rank; print once the decisions on data, schedule and model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0)]
-    lines += [first_limit_line(config.budget, plan.horizon), *callback_lines(config)]
-    lines += [plan.scaling.line() if plan.scaling else None, compilation]
+    lines += [*callback_lines(config), plan.scaling.line() if plan.scaling else None, compilation]
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)

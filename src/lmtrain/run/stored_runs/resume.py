@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lmtrain.accounting.budgets import Horizon, RunSoFar
-from lmtrain.accounting.observed.time_accounts import spent
+from lmtrain.accounting.observed.time_accounts import device_seconds
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, did_you_mean
 from lmtrain.report.runs.attempts import read_attempts
@@ -181,11 +181,10 @@ def run_so_far(job: Job, checkpoint: CheckpointFacts | None, *, before: int | No
     """
     num_ranks = job.config.num_ranks
     attempts = [each for each in read_attempts(job.folder) if before is None or each.number < before]
-    earlier = spent(attempts, num_devices=num_ranks)
     return RunSoFar(
         steps=checkpoint.step if checkpoint else 0,
-        seconds=earlier.seconds,
-        device_seconds=earlier.device_seconds / num_ranks,
+        seconds=sum(each.wall_seconds for each in attempts),
+        device_seconds=device_seconds(attempts, num_devices=num_ranks) / num_ranks,
     )
 
 
