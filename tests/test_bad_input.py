@@ -47,7 +47,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("resume=must", ["resume=must", "use resume=auto"]),
         ("resume=nowhere", ["resume: must be auto", "got nowhere"]),
         ("run.name=../b", ["run.name: must be a path", "'../b'"]),
-        ("strategy=ddp trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes=2 needs a launcher"]),
+        ("strategy=ddp trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes: must be 1 without a launcher"]),
         ("seed=[1", ["seed=[1"]),
         ("=3", ["GROUP=OPTION"]),
         (

@@ -65,6 +65,12 @@ def retold(problem: ConfigurationError | EnvironmentProblem | DataError, line: s
     return next(kind for kind in type(problem).__mro__ if kind in LMTRAIN_ERRORS)(line)
 
 
+def wrong(key: str, rule: str, got: object, instead: str = "") -> ConfigurationError:
+    """Return the refusal `KEY: must be RULE, got VALUE.`, with what to type `instead` where that is known."""
+    fix = f" Did you mean {instead}?" if instead else ""
+    return ConfigurationError(f"{key}: must be {rule}, got {'null' if got is None else got}.{fix}")
+
+
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest candidate, or an empty string when none is near."""
     return did_you_mean(difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6))

@@ -41,4 +41,4 @@ def test_a_spike_stops_the_run_where_it_is_to_with_no_checkpoint_after_it(tmp_pa
     assert max(path.name for path in (tmp_path / "runs/a/checkpoints").iterdir()) == "step_00000008"
     unwatched = tiny.train(tmp_path, *WORDS, "spikes=halt", "run.name=b", "~callbacks.training_health")
     assert unwatched.returncode == 2
-    assert "spikes.then=halt has no effect without callbacks.training_health" in unwatched.stderr
+    assert "spikes.then: must be rewind or skip without callbacks.training_health" in unwatched.stderr

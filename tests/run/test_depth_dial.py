@@ -40,8 +40,8 @@ def test_a_typed_batch_stays_and_rates_follow_it() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["model=llama_tiny"], r"is a rule for model=nano, but model is Llama. Did you mean .*scaling=none"),
-        (["optimizer=adamw"], r"optimizer=muon, but optimizer is adamw. Did you mean optimizer=muon_nano"),
+        (["model=llama_tiny"], r"^model: must be nano .*, got Llama. Did you mean .*scaling=none"),
+        (["optimizer=adamw"], r"^optimizer: must be muon .*, got adamw. Did you mean optimizer=muon_nano"),
         (["model.depth=deep"], r"model\.depth=deep is not a number"),
     ],
 )

@@ -33,8 +33,8 @@ WRONG = {
     "callbacks.checkpoint.keep_last=0": r"callbacks\.checkpoint\.keep_last=0 is below 1",
     # rules between values
     "batch.tokens_per_step=1000": r"tokens_per_step=1000 .*Did you mean 1024",
-    "model.vocab_size=1": r"model\.vocab_size=1 .*Did you mean 4096",
-    "strategy=single trainer.devices=2": r"strategy=single trains on 1 rank, not 2",
+    "model.vocab_size=1": r"model\.vocab_size: must .*Did you mean 4096",
+    "strategy=single trainer.devices=2": r"^strategy: must be one for 2 ranks, got single",
     "schedule.warmup_steps=4 schedule.warmup_fraction=null budget=steps budget.steps=3": r"longer than the run of 3",
     # places of this machine
     "run.name=a/../b": r"run\.name: must be a path",

@@ -130,7 +130,7 @@ def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewa
     (rewarded / "broken").unlink()
     assert "continuing from step 6" in train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8")
     said = train(rewarded, *GRPO, "batch.micro_batch_sequences=2", "run.name=x", code=2)
-    assert "batch.micro_batch_sequences=2 parts groups of 4 answers. Did you mean 4?" in said
+    assert "batch.micro_batch_sequences: must be a multiple of 4" in said
 
 
 @pytest.mark.parametrize(("task", "source"), [("dpo", "preference_pairs"), ("grpo", "made_conversations")])

@@ -76,8 +76,8 @@ def test_an_own_module_trains_on_the_run_s_rows_and_its_model_is_loaded(tmp_path
     ("words", "message"),
     [
         ([], "module._target_=my_modules.TwoRates is not allowed"),
-        (["--allow-target", "my_modules.", "batch.micro_batch_sequences=2"], "batch.micro_batch_sequences must be 8"),
-        (["--allow-target", "my_modules.", "strategy=fsdp"], "strategy=fsdp cuts it; use"),
+        (["--allow-target", "my_modules.", "batch.micro_batch_sequences=2"], "batch.micro_batch_sequences: must be 8"),
+        (["--allow-target", "my_modules.", "strategy=fsdp"], "strategy: must be one of a whole model"),
     ],
 )
 def test_what_an_own_module_cannot_be_is_refused(

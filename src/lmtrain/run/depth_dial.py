@@ -5,7 +5,7 @@ from typing import Any, Final
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling_laws.depth_scaling import depth_scaling
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import wrong
 from lmtrain.run.schema.check import check_value
 from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import node_at
@@ -42,10 +42,7 @@ def _rate(config: dict[str, Any], key: str) -> float:
 
 def _require(config: dict[str, Any], group: str, wanted: str, fix: str) -> None:
     if not _dials(config, group):
-        raise ConfigurationError(
-            f"scaling=depth_dial is a rule for {group}={wanted}, but {group} is {word_of(config[group])}. "
-            f"Did you mean {fix}, or scaling=none?"
-        )
+        raise wrong(group, f"{wanted} with scaling=depth_dial", word_of(config[group]), f"{fix}, or scaling=none")
 
 
 def _dials(config: dict[str, Any], group: str) -> bool:

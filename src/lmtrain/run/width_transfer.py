@@ -7,7 +7,7 @@ from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling_laws.mup import Update, WidthTransfer
 from lmtrain.accounting.scaling_laws.mup import width_transfer as factors_of
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import wrong
 from lmtrain.run.schema.check import check_value
 from lmtrain.run.schema.facts import facts_of, options_saying
 from lmtrain.run.schema.node import node_at
@@ -17,9 +17,9 @@ from lmtrain.run.schema.targets import word_of
 OPTIMIZERS: Final = "lmtrain.optim"
 # Options of a Llama without a rule in the tables, or with a rule unlike their neighbours'.
 WITHOUT_RULE: Final = {
-    "tie_embeddings": "a head and a table want different rates; use model.tie_embeddings=false",
-    "experts": "a router is neither a matrix nor a head; use a model without experts",
-    "value_gate_width": "unsupported with width transfer; set null",
+    "tie_embeddings": "a head and a table want different rates",
+    "experts": "a router is neither a matrix nor a head",
+    "value_gate_width": "a gate has no rule",
 }
 
 
@@ -37,7 +37,7 @@ def width_transfer(
     bases = {"base_width": base_width, "base_head_width": head_width if base_head_width is None else base_head_width}
     for name, value in bases.items():
         if value < 1:
-            raise ConfigurationError(f"scaling.{name}={value} is below 1. Did you mean 1?")
+            raise wrong(f"scaling.{name}", "at least 1", value, "1")
     optimizer = facts_of(config["optimizer"], OptimizerFacts)
     update = _update(config["optimizer"], optimizer)
     factors = factors_of(settings["width"], head_width=head_width, update=update, **bases)
@@ -49,16 +49,12 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
     node = config["model"]
     found = facts_of(node, ScalingFacts)
     if found is None or found.carries_over != "width":
-        word = word_of(node)
-        raise ConfigurationError(
-            f"scaling=width_transfer is defined for a Llama, but model is {word}. Did you mean a Llama such as "
-            "model=llama_tiny, scaling=depth_dial for model=nano, or scaling=none?"
-        )
+        instead = "model=llama_tiny, scaling=depth_dial for model=nano, or scaling=none"
+        raise wrong("model", "a Llama with scaling=width_transfer", word_of(node), instead)
     settings = default_settings(str(node["_target_"])) | node
     for name, reason in WITHOUT_RULE.items():
         if value := settings[name]:
-            shown = f"model.{name}" if isinstance(value, dict) else f"model.{name}={value}"
-            raise ConfigurationError(f"{shown} has no rule under scaling=width_transfer: {reason}.")
+            raise wrong(f"model.{name}", f"null or false with scaling=width_transfer: {reason}", value)
     kinds: dict[str, Any] = {"width": int, "num_heads": int, "head_width": int | None, "init_std": float}
     kinds |= {"embedding_init_std": float | None, "head_init_std": float | None, "attention_multiplier": float}
     return settings | {name: check_value(settings.get(name), kind, key=f"model.{name}") for name, kind in kinds.items()}
@@ -71,10 +67,8 @@ def _update(node: Mapping[str, Any], found: OptimizerFacts | None) -> Update:
     with_rule = [
         target.rpartition(".")[2] for target, facts in options_saying(OPTIMIZERS, OptimizerFacts) if facts.update
     ]
-    raise ConfigurationError(
-        f"scaling=width_transfer is not defined for optimizer={word_of(node)}: {reason}. Did you mean "
-        f"one of optimizer={', '.join(with_rule)}?"
-    )
+    rule = f"one with a rule for scaling=width_transfer ({reason})"
+    raise wrong("optimizer", rule, word_of(node), f"one of optimizer={', '.join(with_rule)}")
 
 
 def _of_model(settings: dict[str, Any], factors: WidthTransfer) -> dict[str, float]:
@@ -108,15 +102,10 @@ def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
     found = facts_of(config["optimizer"], OptimizerFacts)
     if found is not None and found.decay == "gradient":
         word = word_of(config["optimizer"])
-        raise ConfigurationError(
-            f"optimizer.weight_decay={decay} has no rule under scaling=width_transfer: {word} adds it to the gradient, "
-            "whose size changes with width. Did you mean 0?"
-        )
+        rule = f"0 with scaling=width_transfer, as {word} adds it to a gradient whose size changes with width"
+        raise wrong("optimizer.weight_decay", rule, decay)
     if node_at(config, "optimizer.decay_embeddings"):
-        raise ConfigurationError(
-            "optimizer.decay_embeddings=true has no rule under scaling=width_transfer, where decay follows the rates "
-            "of matrices and head. Did you mean false?"
-        )
+        raise wrong("optimizer.decay_embeddings", "false with scaling=width_transfer", "true")
 
 
 def _number(config: dict[str, Any], key: str, default: float) -> float:

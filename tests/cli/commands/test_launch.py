@@ -53,7 +53,7 @@ def test_what_is_shown_is_what_is_submitted_and_showing_writes_nothing(
         (["slurm", *FLEET, "--lr", "1"], r"optimizer\.lr=1"),
         (["sky", *FLEET, "optimizer.lrr=1"], r"Did you mean 'optimizer\.lr=1'"),
         (["sky", *FLEET, "batch.tokens_per_step=1000"], r"batch\.tokens_per_step=1000"),
-        (["sky", *FLEET, "strategy=single"], r"strategy=single trains on 1 rank, not 16"),
+        (["sky", *FLEET, "strategy=single"], r"^strategy: must be one for 16 ranks"),
         (["sky", *FLEET, "strategy=tensor"], r"strategy\.tensor_size=8 does not divide model\.num_heads=2"),
         (["sky", "cluster.num_nodes=2"], r"cluster=local does not say whether the nodes have GPUs"),
         (["sky", *FLEET, "trainer.num_nodes=3"], r"cluster\.num_nodes=2.*cluster\.num_nodes=3"),

@@ -31,8 +31,7 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
     [
         (
             ["model.vocab_size=100"],
-            "model.vocab_size=100 is below the tokenizer's 257 entries. Did you mean 257, "
-            "or text prepared with a tokenizer of at most 100?",
+            "model.vocab_size: must be at least the tokenizer's 257 entries, got 100. Did you mean 257?",
         ),
         (
             ["model.max_context_tokens=8"],

@@ -24,7 +24,7 @@ from tests import tiny
         ("schedule=cooldown schedule.start_step=9", "schedule.start_step .*end at step 3, got 9"),
         ("precision=fp8", "precision=fp8 needs a GPU"),
         ("precision=tf32", "precision=tf32 needs a GPU"),
-        ("precision=bf16_true precision.stochastic_rounding=true optimizer=sgd", "has no effect with optimizer=sgd"),
+        ("precision=bf16_true precision.stochastic_rounding=true optimizer=sgd", "must be false with optimizer=sgd"),
         ("optimizer=adamw +optimizer.stochastic_rounding=true", "the run itself decides it"),
         ("spikes=skip spikes.num_sigmas=0", "spikes.num_sigmas must be above 0"),
         ("weight_average=ema weight_average.decay=1", "weight_average.decay must be"),

@@ -39,11 +39,11 @@ def test_a_refused_training_is_the_problem_of_its_row(tmp_path):
     ("word", "said"),
     [
         ("talker.optimiser.lr=3", r"^stage talker: optimiser\.lr=3.*optimizer\.lr=3"),
-        ("base.lr=1e-3", r"^stage base: lr=1e-3.*write optimizer\.lr=1e-3"),
+        ("base.lr=1e-3", r"^stage base: lr=1e-3.*Did you mean optimizer\.lr=1e-3"),
         ("base.optimizer.lr=fast", r"^stage base: optimizer\.lr=fast is not a number"),
         ("talker.schedule.warmup_steps=900", r"^stage talker: schedule\.warmup_steps=900 take 900 steps, longer than"),
-        ("talker.source=python_stdlib", "^stage talker: the source .* is text, and task=sft learns only"),
-        ("talker.task=dpo", "^stage talker: the source .* gives no pairs of answers, and task=dpo"),
+        ("talker.source=python_stdlib", "^stage talker: source: must be one of conversations with task=sft"),
+        ("talker.task=dpo", "^stage talker: source: must be one of pairs of answers with task=dpo"),
         ("pipeline.stages.talker_answers.words=[--maed,7]", r"^stage talker_answers: --maed: there is no such flag"),
     ],
 )

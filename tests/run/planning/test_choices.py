@@ -136,7 +136,7 @@ def test_a_micro_batch_that_parts_pairs_of_answers_is_refused_as_in_training(tmp
         f"source.paths=[{tmp_path}/pairs.jsonl]",
     ]
     words += ["budget=steps", "budget.steps=9", "batch.context_tokens=32", "batch.tokens_per_step=192"]
-    with pytest.raises(ConfigurationError, match=r"micro_batch_sequences=3 parts pairs of answers. Did you mean 2"):
+    with pytest.raises(ConfigurationError, match=r"micro_batch_sequences: must be a multiple of 2 .*Did you mean 2"):
         planned_runs([*words, "batch.micro_batch_sequences=3"])
     (run,) = planned_runs([*words, "cluster.memory_bytes=1e9", "batch.micro_batch_sequences=2"])
     assert "a larger micro batch fits too: batch.micro_batch_sequences=6" in run.advice.lines

@@ -32,6 +32,6 @@ def test_a_strategy_of_one_rank_is_refused_on_several():
     assert setting("strategy=single").num_ranks == 1
     with pytest.raises(
         ConfigurationError,
-        match=r"strategy=single trains on 1 rank, not 8 .*use one of strategy=auto, context, ddp, fsdp",
+        match=r"^strategy: must be one for 8 ranks, got single. Did you mean one of strategy=auto, context, ddp, fsdp",
     ):
         setting("strategy=single", "cluster=h100_8x")

@@ -10,7 +10,7 @@ from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.callbacks.text_samples import TextSamples
 from lmtrain.callbacks.validation import Validation
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import wrong
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import RunConfig
@@ -37,17 +37,12 @@ def own_module(
         return None
     if not (config.spread.replicates or config.spread.most_ranks == 1):
         whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
-        raise ConfigurationError(
-            f"module={config.module.word} trains a whole model on each rank, and strategy={config.strategy.word} cuts "
-            f"it; use {whole}."
-        )
+        raise wrong("strategy", f"one of a whole model with module={config.module.word}", config.strategy.word, whole)
     model = start_from(materialize(model, device=torch.device("cpu"), seed=config.seed))
     module: pl.LightningModule = config.module.build()(model)
     if batch.accumulation_micro_steps > 1 and not module.automatic_optimization:
-        raise ConfigurationError(
-            f"{MICRO_BATCH} must be {batch.sequences_per_rank}, a rank's share of a step: "
-            f"module={config.module.word} optimizes by itself, micro-batch by micro-batch."
-        )
+        rule = f"{batch.sequences_per_rank}, a rank's share of a step, with module={config.module.word}"
+        raise wrong(MICRO_BATCH, rule, batch.sequences_per_micro_step)
     return module
 
 

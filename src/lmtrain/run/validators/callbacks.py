@@ -4,7 +4,7 @@ from typing import Final
 
 from lmtrain.accounting.budgets import limit_words, limits_of
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError, suggest, wrong
 from lmtrain.run.compose.group_options import with_default
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of
@@ -62,19 +62,14 @@ def require_passes(config: RunConfig) -> None:
     judge, metric = judged
     reader = next(((key, said.reads) for key, said in facts.items() if said.reads), None)
     if reader is None:
-        fix = with_default(config.callbacks)
-        raise ConfigurationError(f"{judge} needs validations, and this run has none. Did you mean {fix}?")
+        raise wrong(judge, "null without validations", "a callback", with_default(config.callbacks))
     key, passes = reader
     if passes.num_passes is None and passes.every_steps is None:
-        raise ConfigurationError(
-            f"{judge} needs validations during the run, and {key} measures before and after it only; "
-            f"set {key}.num_passes or {key}.every_steps."
-        )
+        raise wrong(f"{key}.every_steps", f"given, or num_passes, with {judge}", None, f"{key}.every_steps=100")
     measured = [name for name in logged_metrics(config) if name.startswith("validation/")]
     if metric not in measured and all(node.target.startswith(OURS) for node in config.callbacks.values()):
-        raise ConfigurationError(
-            f"{judge}.metric={metric} must be one of {', '.join(measured)}.{suggest(metric, measured)}"
-        )
+        near = suggest(metric, measured)
+        raise ConfigurationError(f"{judge}.metric: must be one of {', '.join(measured)}, got {metric}.{near}")
 
 
 def require_watch(config: RunConfig) -> None:
@@ -82,10 +77,8 @@ def require_watch(config: RunConfig) -> None:
     spikes = config.spikes.build()
     is_watched = any(facts.answers_spikes for facts in callback_facts(config))
     if spikes is not None and not spikes.takes_back and not is_watched:
-        raise ConfigurationError(
-            f"spikes.then={spikes.then} has no effect without callbacks.training_health. Did you mean the default "
-            "callbacks?"
-        )
+        rule = "rewind or skip without callbacks.training_health"
+        raise wrong("spikes.then", rule, spikes.then, with_default(config.callbacks))
 
 
 def require_end(config: RunConfig) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.errors import ConfigurationError, DataError, suggest_path
+from lmtrain.errors import DataError, suggest_path, wrong
 from lmtrain.run.run_config import KEYS, SCALARS, RunConfig
 from lmtrain.run.schema.check import MISSING, REPEATS, no_value
 from lmtrain.run.schema.node import leaf_keys, node_at
@@ -40,14 +40,11 @@ def require_size_for_model(config: RunConfig) -> None:
     if not followers:
         return
     spec = config.tokenizer.checked(config.allowed).build()
-    msg = f"tokenizer.vocab_size=null, but {followers[0]}.vocab_size follows it and decides the model's shape"
-    raise ConfigurationError(f"{msg}; this tokenizer's: tokenizer.vocab_size={spec.vocab_size}.")
+    rule = f"given where {followers[0]}.vocab_size follows it"
+    raise wrong("tokenizer.vocab_size", rule, None, f"tokenizer.vocab_size={spec.vocab_size}")
 
 
 def require_rows(num_rows: int, *, num_entries: int) -> None:
     """Refuse a model without a row for each entry of the tokenizer."""
     if num_rows < num_entries:
-        raise ConfigurationError(
-            f"model.vocab_size={num_rows} is below the tokenizer's {num_entries} entries. Did you mean "
-            f"{num_entries}, or text prepared with a tokenizer of at most {num_rows}?"
-        )
+        raise wrong("model.vocab_size", f"at least the tokenizer's {num_entries} entries", num_rows, str(num_entries))

@@ -11,7 +11,7 @@ from lmtrain.accounting.options.parts import LossFacts, ScheduleFacts
 from lmtrain.accounting.options.ranges import COMMON, RATE, Range
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, wrong
 from lmtrain.optim.schedules import ramp_steps
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import RunConfig
@@ -44,25 +44,17 @@ def require_settings(config: RunConfig) -> None:
     if config.spread.cuts_parameters and not found.takes_shards:
         can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
         whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
-        raise ConfigurationError(
-            f"optimizer={option} needs whole parameters, and strategy={config.strategy.word} cuts them; use {whole}, "
-            f"or one of optimizer={', '.join(can)}."
-        )
+        rule = f"one of whole parameters with optimizer={option}"
+        raise wrong("strategy", rule, config.strategy.word, f"{whole}, or one of optimizer={', '.join(can)}")
     schedule = config.facts(ScheduleFacts) or ScheduleFacts()
     if found.averages_steps and schedule.decays:
         level = one_of(words_of(ScheduleFacts, lambda other: not other.decays))
-        raise ConfigurationError(
-            f"optimizer={option} averages its steps in place of a decaying learning rate, and schedule="
-            f"{config.schedule.word} decays; leave the schedule out, or use {level}."
-        )
+        raise wrong("schedule", f"one without decay with optimizer={option}", config.schedule.word, level)
     require_ranges(config.optimizer.values, found)
     for name, node in (("momentum", config.momentum_schedule), ("weight_decay", config.weight_decay_schedule)):
         if not gives_nothing(node.target) and not config.optimizer.get(name):
-            has = f"optimizer.{name}=0" if name in config.optimizer else f"optimizer={option} has no {name}"
-            raise ConfigurationError(
-                f"{name}_schedule={node.word} has no effect: {has}; set optimizer.{name} above 0 where there is one, "
-                f"or leave {name}_schedule=none."
-            )
+            rule = f"none without optimizer.{name} above 0 of optimizer={option}"
+            raise wrong(f"{name}_schedule", rule, node.word, f"{name}_schedule=none")
 
 
 def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
@@ -81,7 +73,7 @@ def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
             raise ConfigurationError(f"optimizer.{name}=0 leaves {loss}.")
     if found.decay == "decoupled" and _is_number(lr) and _is_number(decay) and lr * decay >= 1:
         below = f"{1 / lr:.4g}"
-        raise ConfigurationError(f"optimizer.weight_decay must be below 1/lr={below}, got {decay:g}; 0.1 is usual.")
+        raise wrong("optimizer.weight_decay", f"below 1/lr={below}; 0.1 is usual", f"{decay:g}")
 
 
 def rate_line(config: RunConfig) -> str | None:
@@ -107,10 +99,7 @@ def require_rounding(config: RunConfig) -> None:
     if config.precision.get(ROUNDING) and ROUNDING not in setting_names(config.optimizer.target):
         targets = [target for target, _ in options_saying(OWN, OptimizerFacts) if ROUNDING in setting_names(target)]
         known = " and ".join(f"optimizer={target.rpartition('.')[2]}" for target in targets)
-        raise ConfigurationError(
-            f"precision.{ROUNDING}=true has no effect with optimizer={config.optimizer.word}, which rounds to "
-            f"nearest; {known} can. Did you mean false?"
-        )
+        raise wrong(f"precision.{ROUNDING}", f"false with optimizer={config.optimizer.word}", "true", known)
 
 
 def require_offload(config: RunConfig, *, on_cpu: bool) -> None:
@@ -118,30 +107,20 @@ def require_offload(config: RunConfig, *, on_cpu: bool) -> None:
     if not config.optimizer_cpu_offload:
         return
     if not gives_nothing(config.spikes.target):
-        key = config.spikes.key
-        raise ConfigurationError(
-            f"{CPU_OFFLOAD}=true with {key}, which copies weights and state on the device before each step. "
-            f"Did you mean {key}=none?"
-        )
+        raise wrong(CPU_OFFLOAD, "false with spikes, which copy the state on the device", "true", "spikes=none")
     if config.precision.get(ROUNDING) or config.optimizer.get("moments"):
-        raise ConfigurationError(
-            f"{CPU_OFFLOAD}=true updates a part of the weights at a time, and random rounding draws once for all. "
-            f"Did you mean precision.{ROUNDING}=false and optimizer.moments=null?"
-        )
+        instead = f"precision.{ROUNDING}=false and optimizer.moments=null"
+        raise wrong(CPU_OFFLOAD, "false with random rounding", "true", instead)
     if on_cpu:
-        raise ConfigurationError(
-            f"{CPU_OFFLOAD}=true has no effect on a CPU, whose state is in host memory. Did you mean false?"
-        )
+        raise wrong(CPU_OFFLOAD, "false on a CPU, whose state is in host memory", "true")
 
 
 def require_float8_head(config: RunConfig) -> None:
     """Refuse `precision.head` with a loss that leaves the head's products to others."""
-    head, loss = config.precision.get("head", False), config.loss.target
-    if head and not (config.facts(LossFacts) or LossFacts()).makes_head_products:
-        raise ConfigurationError(
-            f"precision.head=true needs a loss that makes the head's products itself, and loss={loss.split('.')[-2]} "
-            f"does not. Did you mean {one_of(words_of(LossFacts, lambda other: other.makes_head_products))}?"
-        )
+    if config.precision.get("head", False) and not (config.facts(LossFacts) or LossFacts()).makes_head_products:
+        fits = words_of(LossFacts, lambda other: other.makes_head_products)
+        word = config.loss.target.split(".")[-2]
+        raise wrong("loss", "one that makes the head's products with precision.head=true", word, one_of(fits))
 
 
 def require_ramps_of_budget(config: RunConfig) -> None:

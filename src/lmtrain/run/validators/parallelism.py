@@ -8,7 +8,7 @@ from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import UNTRIED, PrecisionFacts
 from lmtrain.accounting.options.ranges import Range
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, wrong
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import gives_nothing
@@ -26,10 +26,7 @@ def require_ranks(config: RunConfig) -> None:
     spread.require_ranks(num_ranks)
     if spread.most_ranks is not None and num_ranks > spread.most_ranks:
         same = words_of(ModelSpread, lambda other: other.takes_many and other.equals_one_process)
-        raise ConfigurationError(
-            f"strategy={config.strategy.word} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
-            f"trainer.num_nodes); use {one_of(same)}."
-        )
+        raise wrong("strategy", f"one for {num_ranks} ranks", config.strategy.word, one_of(same))
 
 
 def require_cluster(config: RunConfig) -> None:
@@ -42,10 +39,7 @@ def require_cluster(config: RunConfig) -> None:
         if value != planned:
             is_of_nodes = key == "trainer.devices" and value > planned > 1 and value % planned == 0
             nearest = f"cluster.num_nodes={value // planned}" if is_of_nodes else f"{same}={value}"
-            raise ConfigurationError(
-                f"{key}={value} but {same}={planned}: the Trainer follows the cluster. Did you mean {nearest} "
-                f"without {key}?"
-            )
+            raise wrong(key, f"{same}={planned}, the cluster's", value, f"{nearest} without {key}")
 
 
 def require_nodes_enough(config: RunConfig) -> None:
@@ -60,10 +54,8 @@ def require_launcher(trainer: TrainerSettings, *, is_launched: bool) -> None:
     """Refuse several nodes where no launcher started this process."""
     nodes = trainer.num_nodes
     if not is_launched and nodes > 1:
-        raise ConfigurationError(
-            f"trainer.num_nodes={nodes} needs a launcher on every node; run the same command under "
-            f"torchrun --nnodes={nodes} --nproc-per-node={trainer.devices} (or SLURM's srun)."
-        )
+        command = f"torchrun --nnodes={nodes} --nproc-per-node={trainer.devices}, or srun, on every node"
+        raise wrong("trainer.num_nodes", "1 without a launcher", nodes, command)
 
 
 def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
@@ -88,11 +80,9 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     if spread.tensor_ranks == 1:
         return
     if not (config.facts(LossFacts) or LossFacts()).takes_shards:
-        raise ConfigurationError(
-            f"loss={config.loss.target.split('.')[-2]} reads the whole vocabulary, and under strategy="
-            f"{config.strategy.word} a rank has a shard of it. Did you mean "
-            f"{one_of(words_of(LossFacts, lambda other: other.takes_shards))}?"
-        )
+        can = one_of(words_of(LossFacts, lambda other: other.takes_shards))
+        rule = f"one that takes a shard of the vocabulary, with strategy={config.strategy.word}"
+        raise wrong("loss", rule, config.loss.target.split(".")[-2], can)
     has_experts = model.node("experts") is not None
     group_sizes.require_parts(
         spread.tensor_ranks,
@@ -107,26 +97,18 @@ def require_workers(config: RunConfig) -> None:
     """Refuse parts that need all ranks' weights or losses at every step under separate workers (DiLoCo)."""
     if config.spread.meets_every_steps is None:
         return
-    strategy = f"strategy={config.strategy.word}"
+    strategy = f"with strategy={config.strategy.word}, whose workers train apart"
     for node in (config.spikes, config.weight_average):
         if not gives_nothing(node.target):
-            raise ConfigurationError(
-                f"{node.key} follows steps that are the same on every rank, and the workers of {strategy} train "
-                f"apart. Did you mean {node.key}=none?"
-            )
+            raise wrong(node.key, f"none {strategy}", node.word, f"{node.key}=none")
     optimizer = config.facts(OptimizerFacts)
     if optimizer is not None and optimizer.averages_steps:
-        raise ConfigurationError(
-            f"optimizer={config.optimizer.word} evaluates other weights than it trains, and {strategy} the global "
-            f"ones. Did you mean {one_of(words_of(OptimizerFacts, lambda other: not other.averages_steps))}?"
-        )
+        fits = words_of(OptimizerFacts, lambda other: not other.averages_steps)
+        raise wrong("optimizer", f"one that trains what it evaluates {strategy}", config.optimizer.word, one_of(fits))
     precision = config.facts(PrecisionFacts, has_bf16=True)
     if precision is not None and precision.bytes_of.weights != 4:
         fits = words_of(PrecisionFacts, lambda other: other.bytes_of.weights == 4, has_bf16=True)
-        raise ConfigurationError(
-            f"precision={config.precision.word} keeps weights of {precision.bytes_of.weights} bytes, and {strategy} "
-            f"averages fp32 weights. Did you mean {one_of(fits)}?"
-        )
+        raise wrong("precision", f"one with fp32 weights {strategy}", config.precision.word, one_of(fits))
 
 
 def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> None:
@@ -147,4 +129,4 @@ def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> Non
         "trainer.detect_anomaly=true looks at every operation": config.trainer.detect_anomaly,
     }
     if found := next((words for words, is_there in obstacles.items() if is_there), None):
-        raise ConfigurationError(f"compile.cuda_graphs=true: {found}. Did you mean compile.cuda_graphs=false?")
+        raise wrong("compile.cuda_graphs", f"false, as {found}", "true", "compile.cuda_graphs=false")

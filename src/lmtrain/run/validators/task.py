@@ -6,14 +6,14 @@ from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.options.parts import ObjectiveFacts, PackingFacts, SourceFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import wrong
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of, require_facts
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import gives_nothing
 
-START: Final = "Did you mean init_from=RUN, a run here or the folder of `lmtrain import`?"
+START: Final = "init_from=RUN, a run here or the folder of `lmtrain import`"
 
 
 def objective_facts(config: RunConfig) -> ObjectiveFacts | None:
@@ -44,9 +44,7 @@ def require_objective(config: RunConfig) -> None:
     """Refuse a run of an objective without a starting model, or with parts unfit for its task."""
     facts = objective_facts(config)
     if facts is not None and config.init_from is None:
-        raise ConfigurationError(
-            f"task={facts.task} needs a model to start from, and init_from=null has random weights. {START}"
-        )
+        raise wrong("init_from", f"a model to start from with task={facts.task}", None, START)
     require_parts_of_task(config)
 
 
@@ -57,21 +55,16 @@ def require_parts_of_task(config: RunConfig) -> None:
         return
     task, (source, given) = f"task={facts.task}", _source(config)
     if source and given is not None and facts.rows_together > 1 and not given.has_pairs:
-        raise ConfigurationError(
-            f"the source ({source.word}) gives no pairs of answers, and {task} learns from them. Did you mean "
-            "source=preference_pairs 'source.paths=[pairs.jsonl]'?"
-        )
+        instead = "source=preference_pairs 'source.paths=[pairs.jsonl]'"
+        raise wrong("source", f"one of pairs of answers with {task}", source.word, instead)
     if not _row_is_document(config):
-        raise ConfigurationError(
-            f"packing puts several documents into a row, and {task} takes each answer as a row. Did you mean "
-            f"{one_of(words_of(PackingFacts, lambda other: other.row_is_document))}?"
-        )
-    if config.data.node("sources") is not None or "sources" in config.data:
-        kept = "pairs" if facts.rows_together > 1 else "groups"
-        raise ConfigurationError(f"data=mixture mixes rows, and {task} takes them in {kept}; leave data out.")
+        fits = words_of(PackingFacts, lambda other: other.row_is_document)
+        raise wrong("packing", f"one with an answer per row with {task}", config.packing.word, one_of(fits))
+    if "sources" in config.data:
+        raise wrong("data", f"one source with {task}, which takes rows together", "mixture", "data=prepared")
     require_whole_sequences(config)
     if facts.num_new_tokens and config.compile.get("cuda_graphs", False):
-        raise ConfigurationError(f"compile.cuda_graphs=true records a step, and {task} generates in it; leave it out.")
+        raise wrong("compile.cuda_graphs", f"false with {task}, which generates in a step", "true")
 
 
 def require_whole_sequences(config: RunConfig) -> None:
@@ -86,11 +79,9 @@ def require_whole_sequences(config: RunConfig) -> None:
         return is_whole and has_one_step and not (facts.num_new_tokens and spread.cuts_parameters)
 
     if not fits(config.spread):
-        work = "generates with whole weights" if facts.num_new_tokens else "scores whole sequences"
-        raise ConfigurationError(
-            f"task={facts.task} {work} on each rank, and strategy={config.strategy.word} does not. Did you mean "
-            f"{one_of(words_of(ModelSpread, fits))}?"
-        )
+        whole = "weights" if facts.num_new_tokens else "sequences"
+        rule = f"one with whole {whole} on each rank with task={facts.task}"
+        raise wrong("strategy", rule, config.strategy.word, one_of(words_of(ModelSpread, fits)))
 
 
 def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
@@ -98,13 +89,13 @@ def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
     rows = batch.sequences_per_micro_step
     if facts is None or not rows % (together := facts.example_rows):
         return
-    parted = "pairs of answers" if facts.rows_together > 1 else f"groups of {together} answers"
     if possible := batch.micro_batches(example_rows=together):
         nearest = str(min(possible, key=lambda size: abs(size - rows)))
     else:
         whole = -(-batch.sequences_per_rank // together) * together
         nearest = f"batch.tokens_per_step={whole * batch.num_data_ranks * batch.context_tokens}"
-    raise ConfigurationError(f"{MICRO_BATCH}={rows} parts {parted}. Did you mean {nearest}?")
+    rule = f"a multiple of {together} with task={facts.task}, whose answers stay together"
+    raise wrong(MICRO_BATCH, rule, rows, nearest)
 
 
 def require_conversations(config: RunConfig) -> None:
@@ -117,38 +108,26 @@ def require_conversations(config: RunConfig) -> None:
     if not (packing.needs_conversations or objective):
         return
     own = f"{facts.with_conversations} (a column of lists of {{role, content}}), " if facts.with_conversations else ""
-    learns, instead = "task=sft learns only the assistant's words", ", or task=pretrain for all words of the text"
-    if objective:
-        learns, instead = f"task={objective.task} asks the last question", ""
-    raise ConfigurationError(
-        f"the source ({source.word}) is text, and {learns} of conversations. Did you mean {own}"
-        f"source=made_conversations{instead}?"
-    )
+    text = "" if objective else ", or task=pretrain for all words of the text"
+    rule = f"one of conversations with task={objective.task if objective else 'sft'}"
+    raise wrong("source", rule, source.word, f"{own}source=made_conversations{text}")
 
 
 def require_adaptable(config: RunConfig) -> None:
     """Refuse strategies that cut layers, and formats that replace them: an adapter is a part of its layer."""
     if gives_nothing(config.adapter.target):
         return
-    adapter, spread = f"adapter={config.adapter.word.lower()}", config.spread
+    adapter, spread = f"with adapter={config.adapter.word.lower()}", config.spread
     if spread.tensor_ranks > 1 or spread.pipeline.num_stages > 1:
         whole = words_of(ModelSpread, lambda other: other.tensor_ranks == 1 and other.pipeline.num_stages == 1)
-        raise ConfigurationError(
-            f"{adapter} keeps layers whole, and strategy={config.strategy.word} cuts them. Did you mean "
-            f"{one_of(whole)}?"
-        )
+        raise wrong("strategy", f"one of whole layers {adapter}", config.strategy.word, one_of(whole))
     precision = config.facts(PrecisionFacts, has_bf16=True)
     if precision is not None and precision.bytes_of.matmul == "fp8":
         held = words_of(PrecisionFacts, lambda other: other.bytes_of.matmul == "bf16", has_bf16=True)
-        raise ConfigurationError(
-            f"{adapter} changes layers that precision={config.precision.word} replaces. Did you mean {one_of(held)}?"
-        )
+        raise wrong("precision", f"one that keeps layers {adapter}", config.precision.word, one_of(held))
 
 
 def require_trained_weights(config: RunConfig) -> None:
     """Refuse adapters of untrained weights."""
     if config.init_from is None and not gives_nothing(config.adapter.target):
-        raise ConfigurationError(
-            f"adapter={config.adapter.word.lower()} trains changes of frozen weights, and init_from=null has random "
-            f"ones. {START}"
-        )
+        raise wrong("init_from", f"a model to adapt with adapter={config.adapter.word.lower()}", None, START)
