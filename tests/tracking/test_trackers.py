@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -120,50 +119,30 @@ def test_the_package_itself_has_each_point_of_a_resumed_run_once(tmp_path: Path)
     assert [(row["step"], row["value"]) for row in values] == [(1, 9.0), (2, 8.0), (3, 7.0)]
 
 
-BLOCK, FULL, LAST = 1 << 15, 1, 4
-
-
-def records(path):
-    """Yield the records of an offline attempt, from chunks as LevelDB's log format has them: crc, length, kind."""
-    file, record = path.read_bytes(), b""
-    place = 7  # after wandb's own header
-    while place + 7 <= len(file):
-        length, kind = struct.unpack("<HB", file[place + 4 : place + 7])
-        record += file[place + 7 : place + 7 + length]
-        place += 7 + length
-        if 0 < BLOCK - place % BLOCK < 7:
-            place += BLOCK - place % BLOCK
-        if kind in (FULL, LAST):
-            yield record
-            record = b""
-
-
-def history(path):
-    """Yield the rows that an offline attempt keeps for `wandb sync`."""
-    from wandb.proto import wandb_internal_pb2  # takes as long to import as all the tests together
-
-    for data in records(path):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
-            yield {key: value for key, value in items.items() if not key.startswith("_")}
-
-
-def test_a_resumed_run_is_one_run_with_each_point_once_wandb_tracking(tmp_path):
-    tracking = WandbTracking(mode="offline")
-    assert follow_attempt(tracking, tmp_path / "a", {1: 9.0, 2: 8.0})
-    assert follow_attempt(tracking, tmp_path / "a", {2: 8.0, 3: float("nan")}, resumed_from=1)
+def test_a_resumed_run_is_one_run_with_each_point_once_wandb_tracking(tmp_path, monkeypatch):
     import wandb  # seconds
 
-    wandb.teardown()  # its service writes on for a moment after a run's end, and now has ended
-    attempts = [*(tmp_path / "a/wandb").glob("offline-*/*.wandb")]
-    assert len(attempts) == 2
-    assert len({path.name for path in attempts}) == 1  # it has the run's id
-    assert sorted((row for path in attempts for row in history(path)), key=lambda row: (row["step"], len(row))) == [
+    rows, names, init = [], [], wandb.init
+
+    def recorded(**settings):
+        run = init(**settings)
+        names.append(run.id)
+        log = run.log
+        monkeypatch.setattr(run, "log", lambda row: (rows.append(row), log(row)))
+        return run
+
+    monkeypatch.setattr(wandb, "init", recorded)
+    tracking = WandbTracking(mode="offline")
+    assert follow_attempt(tracking, tmp_path / "a", {1: 9.0, 2: 8.0})
+    assert follow_attempt(tracking, tmp_path / "a", {2: 8.0, 3: float("nan"), 4: 6.0}, resumed_from=1)
+    assert len([*(tmp_path / "a/wandb").glob("offline-*/*.wandb")]) == len(names) == 2
+    assert len(set(names)) == 1
+    assert rows == [
         {"step": 1, "tokens": 100, "train/loss": 9.0},
         {"step": 2, "tokens": 200, "train/loss": 8.0},
         {"step": 2, "tokens": 200, "validation/bits_per_byte": 4.0},
+        {"step": 4, "tokens": 400, "train/loss": 6.0},
+        {"step": 4, "tokens": 400, "validation/bits_per_byte": 3.0},
     ]
 
 

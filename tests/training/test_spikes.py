@@ -11,7 +11,6 @@ from torchao.optim.subclass_8bit import OptimState8bit
 
 from lmtrain.optim.muon import muon
 from lmtrain.training.spikes import SpikeFilter, Undo
-from lmtrain.training.weight_average import WeightAverage
 from tests.optim.models import fill_gradients, tiny_model
 from tests.training.short_run import LR, train, weights
 
@@ -162,18 +161,3 @@ def test_a_spike_changes_no_weight_and_the_run_goes_on_with_its_schedule_and_dat
     assert not torch.equal(weights(guarded), weights(before)), "the fourth step was made"
     assert [record.lr for record in guarded.step_metrics.drain()] == pytest.approx([LR, 0.9 * LR, 0.8 * LR, 0.7 * LR])
     assert all(torch.equal(one, other) for one, other in zip(batches, more[: len(batches)], strict=True))
-
-
-def test_a_filter_that_meets_no_spike_changes_nothing_to_the_last_bit(data_folder, tmp_path):
-    plain, _ = train(data_folder, tmp_path, steps=4, optimizer=sgd_with_momentum)
-    filtering = SpikeFilter(num_sigmas=100.0, window_steps=4)
-    guarded, _ = train(data_folder, tmp_path, steps=4, optimizer=sgd_with_momentum, spikes=filtering)
-    assert torch.equal(weights(guarded), weights(plain))
-    assert int(filtering.num_skipped) == 0
-
-
-def test_the_average_of_the_weights_moves_once_a_step(data_folder, tmp_path):
-    average = WeightAverage(decay=0.0)
-    module, _ = train(data_folder, tmp_path, steps=2, micro_batch_sequences=1, weight_average=average)
-    averages = torch.cat([parameter.flatten() for parameter in average.parameters()])
-    assert torch.equal(averages, weights(module)), "decay 0 is the weights themselves"

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.tracking.hangs import CONNECTION_LOST, BeatFile, HangWatch, ended_ranks, read_beats, silent_ranks
+from lmtrain.tracking.hangs import CONNECTION_LOST, BeatFile, HangWatch, lost_ranks, read_beats
 from lmtrain.tracking.stopwatch import Kind, unix_seconds
 from lmtrain.training.context import RunCallback, RunContext
 
@@ -106,21 +106,17 @@ class Heartbeat(RunCallback):
         self._file = self._watch = None
 
     def _report_lost_ranks(self, num_ranks: int) -> None:
-        """Name the ended ranks of this host; of others those that do not soon say that they lost a connection too."""
+        """Name the ranks that do not soon say that they lost a connection too."""
         if self._file is not None:
             self._file.activity(CONNECTION_LOST, step=self._step)
             self._file.alive(at=unix_seconds())
         until = time.monotonic() + self._grace_seconds
-        while True:
-            beats = read_beats(self.run.folder, num_ranks)
-            silent = silent_ranks(beats, besides=self._rank)
-            if not silent or time.monotonic() >= until:
+        while lost := lost_ranks(read_beats(self.run.folder, num_ranks), besides=self._rank):
+            if time.monotonic() >= until:
                 break
             time.sleep(LOOK_SECONDS)
-        ended = ended_ranks(beats, besides=self._rank)
-        for beat in [*ended, *silent]:
-            how = "has ended" if beat in ended else "is silent"
-            sys.stderr.write(f"rank {beat.rank} on {beat.host} {how}: {beat.told(now=unix_seconds())}\n")
+        for beat in lost:
+            sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.told(now=unix_seconds())}\n")
 
     def _follow(self, kind: Kind) -> None:
         if kind == "compile":  # part of the first step or of an evaluation, with its long allowance

@@ -120,23 +120,9 @@ def read_beats(folder: Path, num_ranks: int) -> list[Beat]:
     return [beat for rank in range(num_ranks) if (beat := read_beat(folder, rank))]
 
 
-def ended_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
-    """Return the ranks of this host whose process is gone, `besides` the reader's."""
-    host = socket.gethostname()
-    return [beat for beat in beats if beat.rank != besides and beat.host == host and not _lives(beat.process)]
-
-
-def silent_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
-    """Return the ranks of other hosts that have not reported a lost connection: it broke at one of them."""
-    host = socket.gethostname()
-    return [beat for beat in beats if beat.rank != besides and beat.host != host and beat.activity != CONNECTION_LOST]
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return not Path("/proc/self").exists()
+def lost_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
+    """Return the ranks that have not reported a lost connection: it broke at one of them."""
+    return [beat for beat in beats if beat.rank != besides and beat.activity != CONNECTION_LOST]
 
 
 MOST_TOLD: Final = 8

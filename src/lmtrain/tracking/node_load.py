@@ -4,19 +4,14 @@ A GPU's numbers need NVIDIA's package pynvml and its driver; without them there 
 """
 
 import contextlib
-import logging
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.tracking.stopwatch import unix_seconds
+from lmtrain.tracking.run_log import RunLog
 
-_LOG = logging.getLogger(__name__)
 SYSTEM: Final = "system/"  # a key that begins so is on MLflow's page of system metrics
 FOLDER: Final = "system"
 MEGABYTE: Final = 1e6
@@ -57,47 +52,6 @@ class NodeLoad:
         for index, gpu in enumerate(self._gpus):
             found |= {f"gpu_{index}_{name}": value for name, value in _read_gpu(gpu).items()}
         return {name: round(value, 3) for name, value in found.items()}
-
-
-class LoadWatch:
-    """A thread that appends a node's load to its log every `every_seconds`, and once more at its end."""
-
-    def __init__(
-        self, log: RunLog, read: Callable[[], Mapping[str, float]], *, every_seconds: float, prefix: str = SYSTEM
-    ) -> None:
-        self._log, self._read = log, read
-        self._every_seconds, self._prefix = every_seconds, prefix
-        last = log.last_step()
-        self._next = 0 if last is None else last + 1
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="node-load", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Look once more, end the thread and give the file back."""
-        self._is_over.set()
-        self._thread.join()
-        try:
-            self._log.close()
-        except EnvironmentProblem as problem:
-            _LOG.warning("The last points of the node's load are lost: %s", problem)
-
-    def _run(self) -> None:
-        try:
-            is_over = False
-            while not is_over:
-                is_over = self._is_over.wait(self._every_seconds)
-                self._look()
-        except (OSError, psutil.Error, EnvironmentProblem) as problem:  # training goes on without
-            _LOG.warning("The node's load is not looked at any more: %s", problem)
-
-    def _look(self) -> None:
-        metrics = {f"{self._prefix}{name}": value for name, value in self._read().items()}
-        self._log.extend([Point(unix_seconds(), self._next, 0, metrics)])
-        self._next += 1
 
 
 def _network() -> tuple[int, int]:
