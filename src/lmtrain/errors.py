@@ -71,9 +71,21 @@ def wrong(key: str, rule: str, got: object, instead: str = "") -> ConfigurationE
     return ConfigurationError(f"{key}: must be {rule}, got {'null' if got is None else got}.{fix}")
 
 
+LEAST_PART = 4  # characters of a part of a name that stands for it
+
+
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest candidate, or an empty string when none is near."""
-    return did_you_mean(difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6))
+    return did_you_mean(nearest(word, candidates))
+
+
+def nearest(word: str, candidates: Iterable[str]) -> list[str]:
+    """Return the candidate nearest to a word, or else the first that has the word as a part; an empty list for none."""
+    names = list(candidates)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near or len(word) < LEAST_PART:
+        return near
+    return [name for name in names if word.lower() in name.lower()][:1]
 
 
 def suggest_path(path: Path, names: Iterable[str] | None = None) -> str:

@@ -34,6 +34,8 @@ ANSWERS = {
     # misspelled and misplaced
     "modle=llama_tiny": r"'model=llama_tiny'",
     "optimizer.lrr=1": r"optimizer has .*'optimizer\.lr=1'",
+    "schedule=cosin": r"'schedule=warmup_cosine'",
+    "~callbacks.checkpoit": r"'~callbacks\.checkpoint'",
     "run=notes": r"write run\.name=notes",
     "~optimizer": r"every run has optimizer",
     "llama_3_8b": r"Did you mean 'model=llama_3_8b'",
@@ -70,6 +72,10 @@ def test_every_answer_of_the_table_is_a_setting_here() -> None:
         (["lr=1e-3"], r"Did you mean lmtrain train lr=1e-3"),
         (["finetune"], r"Did you mean lmtrain train init_from=RUN task=sft"),
         (["trian"], r"'train'"),
+        (["export", "ggfu", "a", "b"], r"Did you mean 'gguf'"),
+        (["export", "gguf", "--outtpye", "f16", "a", "b"], r"Did you mean '--outtype'"),
+        (["evaluate", "runs/x", "--taks", "a"], r"Did you mean '--tasks'"),  # of a group of flags
+        (["completion", "bsh"], r"Did you mean 'bash'"),
     ],
 )
 def test_an_unknown_command_gets_the_command_to_type(

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.events import EARLY_STOPPING, STOPPING_AT_THE_END
 from lmtrain.training.checkpointing.checkpoints import HeldOutScores
 from lmtrain.training.context import RunCallback, RunContext
@@ -99,7 +99,8 @@ class EarlyStopping(RunCallback):
         if self._metric not in self._scores.metrics:
             known = ", ".join(sorted(self._scores.metrics))
             raise ConfigurationError(
-                f"callbacks.early_stopping.metric must be one of the validation's ({known}), got {self._metric}."
+                f"callbacks.early_stopping.metric: must be one of the validation's ({known}), got {self._metric}."
+                f"{suggest(self._metric, self._scores.metrics)}"
             )
         value = self._scores.metrics[self._metric]
         if value < self._best - self._min_delta:

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, EnvironmentProblem, suggest
 from lmtrain.interop.gguf_tokenizer import add_tokenizer
 from lmtrain.interop.hf_config import ACTIVATION_FUNCTIONS
 from lmtrain.missing_package import install_command
@@ -163,7 +163,9 @@ def require_gguf(output_type: str) -> None:
         ConfigurationError: The type is unknown.
     """
     if output_type not in (AUTO, *OUTPUT_TYPES):
-        raise ConfigurationError(f"--outtype: must be one of {', '.join((AUTO, *OUTPUT_TYPES))}, got {output_type}.")
+        known = (AUTO, *OUTPUT_TYPES)
+        near = suggest(output_type, known)
+        raise ConfigurationError(f"--outtype: must be one of {', '.join(known)}, got {output_type}.{near}")
     if importlib.util.find_spec("gguf") is None:
         raise EnvironmentProblem(f"lmtrain export gguf needs the package gguf: {install_command('gguf')}")
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from lmtrain.cli.command_table import VERBS
 from lmtrain.cli.main import find_verb
-from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.run.compose.option_files import default_options, option_rows, shared_keys
 from lmtrain.run.compose.paths import conf_folder, option_names
 
@@ -90,7 +90,8 @@ def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
             print(USAGE.format(program=program))
         case _:
             said = " ".join([program, *words])
-            raise ConfigurationError(f"{said}: the shell must be one of {', '.join(SCRIPTS)}; write {program} bash.")
+            near = suggest(words[0], SCRIPTS) if words else f" Did you mean {program} bash?"
+            raise ConfigurationError(f"{said}: the shell must be one of {', '.join(SCRIPTS)}.{near}")
     return EXIT_DONE
 
 

@@ -304,13 +304,13 @@ def _unknown_option(problem: MissingConfigException) -> str:
 
 
 def _refused_override(problem: ConfigCompositionException) -> str | None:
-    found = re.search(r"Could not override '([^']+)'", str(problem))
+    found = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", str(problem))
     return found.group(1) if found else None
 
 
 def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     key = word.partition("@")[0]
-    typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
+    typed = next((text for text in arguments.overrides if text.lstrip("+~").partition("=")[0] == key), word)
     main = conf_folder() / f"{config_name}.yaml"
     heads = {*default_options(main), *(each.partition(".")[0] for each in shared_keys(main))}
     if key.partition(".")[0] not in heads and suggestions.is_known_head(key):

@@ -1,6 +1,7 @@
 """argparse with each refusal as one line, with the nearest flag."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
@@ -9,6 +10,7 @@ from typing_extensions import override
 from lmtrain.errors import ConfigurationError, suggest
 
 UNKNOWN: Final = "unrecognized arguments: "
+CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -21,8 +23,23 @@ class FlagParser(argparse.ArgumentParser):
 
     @override
     def add_argument(self, *names: Any, **settings: Any) -> Any:
-        self.known += [str(name) for name in names if str(name).startswith("--") and name != "--help"]
+        self._know(names)
         return super().add_argument(*names, **settings)
+
+    @override
+    def add_argument_group(self, *titles: Any, **settings: Any) -> Any:
+        group: Any = super().add_argument_group(*titles, **settings)
+        add = group.add_argument
+
+        def known_too(*names: Any, **settings: Any) -> Any:
+            self._know(names)
+            return add(*names, **settings)
+
+        group.add_argument = known_too
+        return group
+
+    def _know(self, names: Sequence[Any]) -> None:
+        self.known += [str(name) for name in names if str(name).startswith("--") and name != "--help"]
 
     @override
     def add_subparsers(self, **settings: Any) -> Any:
@@ -46,6 +63,8 @@ class FlagParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith(UNKNOWN):
             message = self._unknown(message.removeprefix(UNKNOWN))
+        if (choice := CHOICE.search(message)) is not None:
+            message += suggest(choice[1], re.findall(r"'([^']+)'", choice[2]))
         end = "" if message.endswith(("?", ".")) else "."
         raise ConfigurationError(f"{self.prog}: {message}{end} `{self.prog} --help` lists the flags.")
 

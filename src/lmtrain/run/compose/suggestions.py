@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.errors import ConfigurationError, did_you_mean, suggest
+from lmtrain.errors import ConfigurationError, did_you_mean, nearest, suggest
 from lmtrain.run.compose.other_programs import COMMANDS, HUB, OPTIONS, SETTINGS, inverted
 from lmtrain.run.compose.paths import (
     MANY_OPTIONS,
@@ -117,7 +117,7 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     name = re.sub(r"[-. ]", "_", option.lower())
     meant = inverted(OPTIONS.get(group, {})).get(name)
     longer = [each for each in known if each.startswith(f"{name}_")]
-    near = [meant] if meant else longer or difflib.get_close_matches(name, known, n=1)
+    near = [meant] if meant else longer or nearest(name, known)
     if near:
         words = did_you_mean(near if group in MANY_OPTIONS else [f"{group}={near[0]}"])
         return f"{group}={option}: unknown option.{words} `--help {group}` lists all {len(known)}."
@@ -140,8 +140,9 @@ def unknown_key(key: str, *, typed: str, config: Mapping[str, Any]) -> str:
     said = [key, f"{parent} has {', '.join(names)}" if parent and names else ""]
     if options := options_with_key(key):
         said.append(f"{name} is a setting of {key.partition('.')[0]}={', '.join(options)}")
-    near = [] if options else difflib.get_close_matches(name, names, n=1)
-    whole = did_you_mean([f"{parent}.{each}={value}".lstrip(".") for each in near])
+    near = [] if options else nearest(name, names)
+    before, _, after = typed.partition(key)
+    whole = did_you_mean([f"{before}{f'{parent}.{each}'.lstrip('.')}{after}" for each in near])
     return f"{typed}: unknown key {'; '.join(filter(None, said))}.{whole}"
 
 

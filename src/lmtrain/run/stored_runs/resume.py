@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from lmtrain.accounting.budgets import Horizon, RunSoFar
 from lmtrain.accounting.observed.time_accounts import device_seconds
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.errors import ConfigurationError, did_you_mean
+from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.report.runs.find import of_folder
 from lmtrain.run.stored_runs.find_run import (
@@ -149,6 +149,7 @@ def _no_checkpoint(path: Path) -> ConfigurationError:
     nearest = of_folder(path)
     return missing_checkpoint(path, key="resume") or ConfigurationError(
         f"resume: must be auto, must, never, or the folder of a checkpoint or a run, got {path}."
+        f"{suggest(str(path), ('auto', 'must', 'never'))}"
         f"{did_you_mean([str(nearest)] if nearest else [])}"
     )
 
