@@ -6,7 +6,6 @@ memory. Products are counted by torch's own formulas (`torch.utils.flop_counter`
 
 import sys
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from lmtrain.accounting.model.memory import ALLOCATOR_MARGIN, DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.speed import expected_speed
-from lmtrain.simulate.live_memory import LiveBytes, tensors_in
+from lmtrain.simulate.live_memory import LiveBytes, tensors_in, without_bytes
 
 ATTENTION: Final = "_attention"  # in an operation's name
 DEFAULT_CONTEXT: Final = 1024  # tokens, and the most taken from the model
@@ -154,7 +153,7 @@ def _counted(
     notes: list[str] = []
     step: CountedStep | None = None
     with FakeTensorMode(allow_non_fake_inputs=True):
-        fake = _without_bytes(module)
+        fake = without_bytes(module)
         for parameter in fake.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         try:
@@ -164,14 +163,6 @@ def _counted(
             notes.append(f"FLOPs are 6 x parameters, without activations: the forward pass failed: {reason}")
         state = _state_bytes(fake, optimizer)
     return step, state, notes
-
-
-def _without_bytes(module: nn.Module) -> nn.Module:
-    """Return a copy of the module with fake parameters and buffers."""
-    made: dict[int, Any] = {id(one): torch.empty(one.shape, dtype=one.dtype) for one in module.buffers()}
-    for one in module.parameters():
-        made[id(one)] = nn.Parameter(torch.empty(one.shape, dtype=one.dtype), one.requires_grad)
-    return deepcopy(module, made)
 
 
 def _pass(

@@ -2,18 +2,30 @@
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from copy import deepcopy
+from typing import Any, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
 
 def tensors_in(values: Any) -> list[Tensor]:
     """Return the tensors of nested lists and tuples."""
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def without_bytes(module: ModuleT) -> ModuleT:
+    """Return a copy of the module whose parameters and buffers are made here: fake ones under fake tensors."""
+    made: dict[int, Any] = {id(one): torch.empty(one.shape, dtype=one.dtype) for one in module.buffers()}
+    for one in module.parameters():
+        made[id(one)] = nn.Parameter(torch.empty(one.shape, dtype=one.dtype), one.requires_grad)
+    return deepcopy(module, made)
 
 
 class LiveBytes(TorchDispatchMode):

@@ -9,7 +9,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import trained_parameters
 from lmtrain.precision.cast_weights import keep_copies, narrow_stream
 from lmtrain.simulate.compiled_graph import cut_in_two, fused_peak, input_bytes
-from lmtrain.simulate.live_memory import LiveBytes
+from lmtrain.simulate.live_memory import LiveBytes, without_bytes
 
 NOTICES: Final = logging.getLogger("torch._higher_order_ops.wrap")  # of selective recomputation, to whoever compiles
 
@@ -265,18 +264,7 @@ def _copies(model: LanguageModel) -> Callable[[], LanguageModel]:
     Building thousands of blocks takes a second on meta and many times longer on fake tensors.
     """
     del model.blocks[MANY_BLOCKS:]
-
-    def build() -> LanguageModel:
-        made: dict[int, Any] = {
-            **{
-                id(one): nn.Parameter(torch.empty(one.shape, dtype=one.dtype), one.requires_grad)
-                for one in model.parameters()
-            },
-            **{id(one): torch.empty(one.shape, dtype=one.dtype) for one in model.buffers()},
-        }
-        return deepcopy(model, made)
-
-    return build
+    return lambda: without_bytes(model)
 
 
 def components(model: LanguageModel) -> dict[str, int]:

@@ -186,13 +186,5 @@ def speeds(tokens: int, time: TimeBalance, *, of_steps: float | None) -> dict[st
 
 
 def speed_words(found: Mapping[str, float | None], write: Callable[[float], str]) -> str:
-    """Write each known speed, or utilization, with the seconds it is over.
-
-    The speed of computing is left out if it is below that of whole steps: the slow first steps of a short run are in
-    it alone.
-    """
-    steps = found.get("steps") or 0.0
-    known = {over: value for over in OVER if (value := found.get(over)) is not None}
-    return ", ".join(
-        f"{write(value)} {OVER[over]}" for over, value in known.items() if over != "computing" or value >= steps
-    )
+    """Write each known speed, or utilization, with the seconds it is over."""
+    return ", ".join(f"{write(value)} {OVER[over]}" for over, value in found.items() if value is not None)
