@@ -187,6 +187,13 @@ def qwen3_next(draw):
     return qwen3_moe(draw) | {"rope_parameters": rope, "head_dim": draw.choice([8, 16])} | own
 
 
+def lfm2(draw):
+    kinds = ["conv", "full_attention"]
+    own = {"conv_L_cache": draw.choice([2, 3, 4]), "conv_bias": draw.random() < 0.5, "layer_types": [*kinds, *kinds]}
+    own |= draw.choice([{"block_auto_adjust_ff_dim": False}, {"block_multiple_of": 8, "block_ffn_dim_multiplier": 1.3}])
+    return {"rope_parameters": plain_rope(draw)} | own
+
+
 # what a person calls it: (class of the config, class of the model, settings drawn by a random.Random)
 FAMILIES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", llama),
@@ -209,6 +216,7 @@ FAMILIES = {
     "deepseek v2": ("DeepseekV2Config", "DeepseekV2ForCausalLM", deepseek_v2),
     "deepseek v3": ("DeepseekV3Config", "DeepseekV3ForCausalLM", deepseek_v3),
     "qwen3 next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", qwen3_next),
+    "lfm2": ("Lfm2Config", "Lfm2ForCausalLM", lfm2),
     "granite moe": ("GraniteMoeConfig", "GraniteMoeForCausalLM", granitemoe),
 }
 

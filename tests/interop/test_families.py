@@ -1,6 +1,7 @@
 """Each family against transformers: logits, gradients, optimizer steps, documents, greedy text, export, counts."""
 
 import copy
+import re
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,7 @@ from tests.interop.families import FAMILIES, random_model, saved_parameters
 from tests.interop.hugging_face import imported, weights_of
 from tests.interop.test_hf_export import load, to_export
 
+RECURRENT = re.compile(r"layers\.\d+\.(linear_attn|conv)(?P<inner>\.\w+)?$")
 CLOSE = {"atol": 5e-6, "rtol": 5e-6}  # fp32, another order of sums
 SEEDS = range(3)
 
@@ -124,8 +126,9 @@ def test_parameters_and_flops_are_those_of_transformers(pair):
         theirs(ids(24))
     counted = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
     of_positions = sum(flops for name, flops in counted.items() if name.endswith("rotary_emb"))  # a product there
-    within = {name: flops for name, flops in counted.items() if ".linear_attn" in name}  # states are counted otherwise
-    of_states = sum(flops if name.endswith("linear_attn") else -flops for name, flops in within.items())
+    # a state's products are counted as of single tokens
+    found = [(RECURRENT.search(name), flops) for name, flops in counted.items()]
+    of_states = sum(-flops if match["inner"] else flops for match, flops in found if match)
     attending = [layer for layer in shape.attention if layer.state_flops is None]
     whole = replace(shape, attention=tuple(replace(layer, window_tokens=None) for layer in attending))
     expected = 2 * 24 * flops_per_token(whole, 24).palm  # forward and backward; eager attention counts hidden pairs

@@ -13,7 +13,7 @@ from typing import Any, Final
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.folders import WITHOUT_EFFECT
 from lmtrain.interop.hf_experts import EXPERT_FAMILIES, read_experts, same_function, write_experts
-from lmtrain.interop.hf_families import FAMILIES, Family, head_width
+from lmtrain.interop.hf_families import FAMILIES, Family, Recurrence, head_width
 from lmtrain.interop.model_settings import (
     MODELS,
     PARTS,
@@ -81,13 +81,6 @@ LATENT_KEYS: Final = {
     "v_head_dim": "value",
     "q_lora_rank": "query_latent",
 }
-DELTA_KEYS: Final = {
-    "linear_num_key_heads": "num_key_heads",
-    "linear_num_value_heads": "num_value_heads",
-    "linear_key_head_dim": "key_width",
-    "linear_value_head_dim": "value_width",
-    "linear_conv_kernel_dim": "convolution_tokens",
-}
 ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
 GATED_ACTIVATIONS: Final = {"silu": "swiglu", "gelu_pytorch_tanh": "geglu_tanh"}
 GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
@@ -136,7 +129,7 @@ def write_config(settings: Mapping[str, Any], *, prefer: str | None = None) -> d
     for model_type in sorted(FAMILIES, key=lambda name: name != prefer):
         kind = FAMILIES[model_type]
         has = [settings[name] is not None for name in ("experts", "latent_attention", "recurrent_layers")]
-        if has != [model_type in EXPERT_FAMILIES, kind.latent, kind.recurrent]:
+        if has != [model_type in EXPERT_FAMILIES, kind.latent, kind.recurrent is not None]:
             continue
         config = _write_llama(settings, model_type)
         theirs = _function(complete(read_config(config).settings))
@@ -240,7 +233,7 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
         **({"head_dim": head_width(settings)} if family.has_head_width else {}),
         family.activation_key: activations.get(settings["activation"], "silu"),
         "initializer_range": settings["init_std"],
-        "rms_norm_eps": settings["norm_eps"],
+        family.eps_key: settings["norm_eps"],
         "tie_word_embeddings": settings["tie_embeddings"],
         **{key: biases is not None and set(places) <= set(biases) for key, places in family.biases.items()},
         "attention_dropout": 0.0,
@@ -251,8 +244,8 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
     }
     if family.lists_layers:
         config["layer_types"] = ["attention"] * settings["num_layers"]
-    if family.recurrent:
-        config |= _write_recurrent(settings)
+    if family.recurrent is not None:
+        config |= _write_recurrent(settings, family.recurrent)
     if family.latent:
         widths = settings["latent_attention"] or dict.fromkeys(LATENT_KEYS.values())
         config |= {theirs: widths[ours] for theirs, ours in LATENT_KEYS.items()}
@@ -265,11 +258,15 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
     return config | _write_windows(settings, family) | _write_experts(settings, model_type)
 
 
-def _write_recurrent(settings: Mapping[str, Any]) -> dict[str, Any]:
-    heads, pattern, num_layers = settings["recurrent_layers"], settings["recurrent_pattern"], settings["num_layers"]
-    kinds = {"R": "linear_attention", "A": "full_attention"}
+def _write_recurrent(settings: Mapping[str, Any], recurrence: Recurrence) -> dict[str, Any]:
+    part, pattern, num_layers = settings["recurrent_layers"], settings["recurrent_pattern"], settings["num_layers"]
+    kinds = {"R": recurrence.word, "A": "full_attention"}
     layer_types = [kinds[pattern[layer % len(pattern)]] for layer in range(num_layers)]
-    return {theirs: heads[ours] for theirs, ours in DELTA_KEYS.items()} | {"layer_types": layer_types}
+    adjusts = {"block_auto_adjust_ff_dim": False} if recurrence.word == "conv" else {}
+    return {theirs: part.get(ours) for theirs, ours in recurrence.keys.items()} | {
+        "layer_types": layer_types,
+        **adjusts,
+    }
 
 
 def _write_rope(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
@@ -451,10 +448,10 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     settings = counts | {
         "num_kv_heads": config.get("num_key_value_heads", default=counts["num_heads"]),
         "head_width": own_width if family.has_head_width else None,
-        "feed_forward_width": config.count(family.width_key),
+        "feed_forward_width": _read_width(config, family),
         "activation": config.one_of(act, config.get(act, default="silu"), GATED_ACTIVATIONS),
-        "norm_eps": config.get("rms_norm_eps"),
-        "tie_embeddings": config.get("tie_word_embeddings", default=False),
+        "norm_eps": config.get(family.eps_key),
+        "tie_embeddings": config.get("tie_embedding", "tie_word_embeddings", default=False),
         "biases": places,
         "experts": _read_experts(config, model_type),
         **family.always,
@@ -478,16 +475,30 @@ def _read_mixers(config: ForeignConfig, family: Family, num_layers: int) -> dict
         config.asked |= LATENT_KEYS.keys()
         widths = {ours: config.get(theirs) for theirs, ours in LATENT_KEYS.items()}
         return {"latent_attention": node_of(LatentWidths, **widths), "num_kv_heads": None}
-    if not family.recurrent:
+    recurrence = family.recurrent
+    if recurrence is None:
         return {}
-    heads = {ours: config.get(theirs) for theirs, ours in DELTA_KEYS.items()}
-    interval = config.get("full_attention_interval", default=4)
-    usual = ["linear_attention" if (layer + 1) % interval else "full_attention" for layer in range(num_layers)]
-    letters = {"linear_attention": "R", "full_attention": "A"}
+    part = {ours: config.get(theirs) for theirs, ours in recurrence.keys.items()}
+    interval, attending = config.get("full_attention_interval", default=4), config.get("full_attn_idxs")
+    if attending is None:
+        attending = range(interval - 1, num_layers, interval) if recurrence.part is GatedDelta else range(num_layers)
+    usual = ["full_attention" if layer in attending else recurrence.word for layer in range(num_layers)]
+    letters = {recurrence.word: "R", "full_attention": "A"}
     kinds = [config.one_of("layer_types", kind, letters) for kind in config.get("layer_types", default=usual)]
     if len(kinds) != num_layers:
         raise DataError(f"config.json: {len(kinds)} layer_types do not match num_hidden_layers={num_layers}.")
-    return {"recurrent_layers": node_of(GatedDelta, **heads), "recurrent_pattern": "".join(kinds)}
+    return {"recurrent_layers": node_of(recurrence.part, **part), "recurrent_pattern": "".join(kinds)}
+
+
+def _read_width(config: ForeignConfig, family: Family) -> int:
+    """Return the width of feed-forwards, which some configs give as a start of its calculation."""
+    if "block_multiple_of" not in family.defaults:
+        return config.count(family.width_key)
+    width, multiple = config.count("block_ff_dim", family.width_key), config.count("block_multiple_of")
+    multiplier = config.get("block_ffn_dim_multiplier")
+    if not config.get("block_auto_adjust_ff_dim"):
+        return width
+    return -(-int(multiplier * int(2 * width / 3)) // multiple) * multiple
 
 
 def _unrotated_flags(config: ForeignConfig, settings: Mapping[str, Any]) -> list[int]:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from lmtrain.models.delta_net import GatedDelta
+from lmtrain.models.short_convolution import ShortConvolution
+
 Settings = Mapping[str, Any]
 
 
@@ -17,6 +20,15 @@ class Key:
     name: str
     read: Callable[[Any, Settings], Any] = lambda theirs, _: theirs
     write: Callable[[Any, Settings], Any] = lambda ours, _: ours
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrence:
+    """Layers without attention: our settings of them, their keys and ours, and their word in `layer_types`."""
+
+    part: type
+    keys: Mapping[str, str]
+    word: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +61,8 @@ class Family:
     window_rope_base: float | None = None
     partial: bool = False
     latent: bool = False
-    recurrent: bool = False
+    recurrent: Recurrence | None = None
+    eps_key: str = "rms_norm_eps"
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     only: Mapping[str, Any] = field(default_factory=dict[str, Any])
     writes: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -104,6 +117,20 @@ DEEPSEEK_ONLY: Final = {"attention_bias": False, "moe_layer_freq": 1}
 DEEPSEEK_IGNORED: Final = frozenset(
     {"ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim", "head_dim"}
     | {"num_key_value_heads"}
+)
+DELTA: Final = Recurrence(
+    part=GatedDelta,
+    keys={
+        "linear_num_key_heads": "num_key_heads",
+        "linear_num_value_heads": "num_value_heads",
+        "linear_key_head_dim": "key_width",
+        "linear_value_head_dim": "value_width",
+        "linear_conv_kernel_dim": "convolution_tokens",
+    },
+    word="linear_attention",
+)
+CONVOLUTION: Final = Recurrence(
+    part=ShortConvolution, keys={"conv_L_cache": "convolution_tokens", "conv_bias": "biases"}, word="conv"
 )
 GRANITE_EXPERTS: Final = {"num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.001}
 GEMMA_KEYS: Final = {
@@ -415,7 +442,43 @@ FAMILIES: Final[dict[str, Family]] = {
         biases=ATTENTION_BIAS,
         width_key="moe_intermediate_size",
         partial=True,
-        recurrent=True,
+        recurrent=DELTA,
+    ),
+    "lfm2": Family(
+        architecture="Lfm2ForCausalLM",
+        defaults={
+            "max_position_embeddings": 128_000,
+            "norm_eps": 1e-5,
+            "intermediate_size": 12_288,
+            "num_key_value_heads": 8,
+            "tie_word_embeddings": True,
+            "conv_L_cache": 3,
+            "conv_bias": False,
+            "block_auto_adjust_ff_dim": True,
+            "block_ffn_dim_multiplier": 1.0,
+            "block_multiple_of": 256,
+        },
+        always={"qk_norm": True},
+        has_head_width=False,
+        rope_base=1_000_000.0,
+        recurrent=CONVOLUTION,
+        eps_key="norm_eps",
+        names={
+            "attention_norm": "operator_norm",
+            "feed_forward_norm": "ffn_norm",
+            "feed_forward.gate": "feed_forward.w1",
+            "feed_forward.up": "feed_forward.w3",
+            "feed_forward.down": "feed_forward.w2",
+            "self_attention.output": "self_attn.out_proj",
+            "self_attention.q_norm": "self_attn.q_layernorm",
+            "self_attention.k_norm": "self_attn.k_layernorm",
+            "final_norm": "model.embedding_norm",
+        },
+        ignored=frozenset(
+            {f"block_{name}" for name in ("dim", "mlp_init_scale", "norm_eps", "out_init_scale", "use_swiglu")}
+            | {"block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "use_pos_enc"}
+            | {"theta"}
+        ),
     ),
     "deepseek_v2": Family(
         architecture="DeepseekV2ForCausalLM",

@@ -18,10 +18,14 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano, nano_settings
 from lmtrain.models.rope import SCALINGS
+from lmtrain.models.short_convolution import ShortConvolution
 
 TARGET = "_target_"
 MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
-PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, GatedDelta, LatentWidths, *SCALINGS)}
+PARTS = {
+    f"{part.__module__}.{part.__name__}": part
+    for part in (Experts, GatedDelta, LatentWidths, ShortConvolution, *SCALINGS)
+}
 
 
 def node_of(kind: type, **settings: Any) -> dict[str, Any]:

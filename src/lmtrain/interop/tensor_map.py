@@ -22,6 +22,7 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
+from lmtrain.models.short_convolution import GatedConvolution
 
 DELTA_NET = {
     "self_attention.inputs.weight": "linear_attn.in_proj_qkvz.weight",
@@ -32,6 +33,13 @@ DELTA_NET = {
     "self_attention.norm.weight": "linear_attn.norm.weight",
     "self_attention.output.weight": "linear_attn.out_proj.weight",
 }
+CONVOLUTION = {
+    **{f"self_attention.inputs.{kind}": f"conv.in_proj.{kind}" for kind in ("weight", "bias")},
+    **{f"self_attention.output.{kind}": f"conv.out_proj.{kind}" for kind in ("weight", "bias")},
+    "self_attention.convolution": "conv.conv.weight",
+    "self_attention.convolution_bias": "conv.conv.bias",
+}
+RECURRENT: dict[type, dict[str, str]] = {GatedDeltaNet: DELTA_NET, GatedConvolution: CONVOLUTION}
 FEED_FORWARD = "feed_forward."
 LLAMA_WHOLE = {
     "embedding.token.weight": "model.embed_tokens.weight",
@@ -127,7 +135,9 @@ def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
 
 def _llama_places(model: Llama, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
     if name in LLAMA_WHOLE:
-        yield LLAMA_WHOLE[name], (), "same"
+        module, _, kind = name.rpartition(".")
+        own = FAMILIES[model_type].names.get(module)
+        yield (LLAMA_WHOLE[name] if own is None else f"{own}.{kind}"), (), "same"
         return
     _, layer, rest = name.split(".", 2)
     block = cast(LlamaBlock, model.layers[int(layer)])
@@ -138,8 +148,9 @@ def _llama_places(model: Llama, name: str, tensor: Tensor, model_type: str) -> I
 def _layer_places(block: LlamaBlock, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
     module, _, kind = name.rpartition(".")
     names = FAMILIES[model_type].names
-    if isinstance(block.self_attention, GatedDeltaNet) and name in DELTA_NET:
-        yield DELTA_NET[name], (), "same"
+    recurrent = RECURRENT.get(type(block.self_attention), {})
+    if name in recurrent:
+        yield recurrent[name], (), "same"
         return
     if module in names:
         yield f"{names[module]}.{kind}", (), "same"
@@ -151,8 +162,8 @@ def _layer_places(block: LlamaBlock, name: str, tensor: Tensor, model_type: str)
             yield f"self_attn.{letter}_proj.{kind}", (slice(start, start + width),), "same"
             start += width
     elif module == "feed_forward.gate_up":
-        yield f"mlp.gate_proj.{kind}", (slice(0, tensor.shape[0] // 2),), "same"
-        yield f"mlp.up_proj.{kind}", (slice(tensor.shape[0] // 2, None),), "same"
+        yield f"{names.get('feed_forward.gate', 'mlp.gate_proj')}.{kind}", (slice(0, tensor.shape[0] // 2),), "same"
+        yield f"{names.get('feed_forward.up', 'mlp.up_proj')}.{kind}", (slice(tensor.shape[0] // 2, None),), "same"
     else:
         yield f"{LLAMA_LAYER[module]}.{kind}", (), "same"
 

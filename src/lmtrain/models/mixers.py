@@ -1,4 +1,4 @@
-"""What mixes the tokens of each layer: self-attention, attention from latent vectors, or a state of fixed size."""
+"""What mixes the tokens of each layer: self-attention, attention from latent vectors, or layers without attention."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,10 +9,12 @@ from lmtrain.models.delta_net import GatedDelta, GatedDeltaNet
 from lmtrain.models.latent_attention import LatentAttention, LatentWidths
 from lmtrain.models.llama_settings import check_letters
 from lmtrain.models.self_attention import AttentionSettings, SelfAttention
+from lmtrain.models.short_convolution import GatedConvolution, ShortConvolution
 
 RECURRENT, ATTENTION = "R", "A"
-Mixer = SelfAttention | LatentAttention | GatedDeltaNet
-Recurrent = GatedDelta
+RecurrentLayer = GatedDeltaNet | GatedConvolution
+Mixer = SelfAttention | LatentAttention | RecurrentLayer
+Recurrent = GatedDelta | ShortConvolution
 # Settings of self-attention without an effect on latent attention, by AttentionSettings' names.
 NOT_LATENT: Final = ("num_kv_heads", "head_width", "biases", "sinks", "rotary_share", "key_smear", "output_gate")
 NAMES: Final = {"sinks": "attention_sinks"}
@@ -39,7 +41,7 @@ def layer_mixers(
         return [attention] * num_layers
     check_letters("recurrent_pattern", pattern, {RECURRENT: "recurrent", ATTENTION: "attention"}, usual="RRRA")
 
-    def build(*, window_tokens: int | None, rotates: bool, value_embedding: bool) -> GatedDeltaNet:
+    def build(*, window_tokens: int | None, rotates: bool, value_embedding: bool) -> RecurrentLayer:
         del window_tokens, rotates
         if value_embedding:
             raise ConfigurationError("model.value_embedding_layers must be layers with attention.")
