@@ -103,7 +103,7 @@ def test_a_run_that_cannot_finish_in_its_hours_answers_1(capsys: pytest.CaptureF
     ("word", "message"),
     [
         ("cluster.mfu=1.4", r"cluster\.mfu=1\.4 must be above 0 and at most 1"),
-        ("budget.tokens=2h", r"budget\.tokens=2h is not a number"),
+        ("budget.tokens=2h", r"budget\.tokens: must be a whole number or null, got 2h"),
         ("budget.tokens=-5", r"budget\.tokens=-5 must be above 0"),
         ("cluster.device=NVIDIA H200X", r"Did you mean 'NVIDIA H200'"),
         ("budget.usd=500", r"budget\.usd=500 needs a price"),
@@ -149,7 +149,6 @@ def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training() -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["data.folder.root=s3://x"], r"data\.folder\.root must be a folder of this machine"),
         (["model=qwen_2_5_7b"], r"model=qwen_2_5_7b: unknown option(?!.*qwen_3.*Did you mean)"),
     ],
 )

@@ -45,9 +45,6 @@ def refusal(words: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, s
         (["data.folder.num_processes=-2"], ["data.folder.num_processes: must be at least 0, got -2"]),
         (["+tpyo=1"], ["unknown key tpyo"]),
         (["packing=best_fit"], ["packing=best_fit has no effect here: it is a setting of training; leave it out."]),
-        (["seed=1"], ["seed=1 has no effect here: it is a setting of training"]),
-        (["run.cache=elsewhere"], ["run.cache=elsewhere has no effect here: it is a setting of training"]),
-        (["optimizer.lr=1"], ["optimizer.lr=1 has no effect here: it is a setting of training"]),
     ],
 )
 def test_a_wrong_setting_is_refused_under_the_name_that_was_typed(

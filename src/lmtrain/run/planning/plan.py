@@ -66,7 +66,6 @@ def planned_runs(
     """
     found: list[PlannedRun] = []
     for config, choices in checked_configs(parse_arguments(words), place="paper"):
-        _require_own_folder(config)
         require_split(config)
         more_checks(config)
         config, strategy = with_strategy(config)
@@ -84,16 +83,6 @@ def planned_runs(
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, config))
     return found
-
-
-def _require_own_folder(config: RunConfig) -> None:
-    """Refuse prepared data in a store, as preparing does."""
-    folder = config.data.node("folder")
-    root = str(folder.get("root") or folder.get("path") or "") if folder else ""
-    if "://" in root:
-        raise ConfigurationError(
-            f"data.folder.root must be a folder of this machine, got {root}; mount the store there."
-        )
 
 
 def plan_of(config: RunConfig) -> tuple[Plan, Setting]:

@@ -286,9 +286,7 @@ class Sweep:
         num_stopped = states.count("stopped")
         is_over = not (is_stopped or num_stopped)
         self.sweep.state = "FAILED" if self._refusal and not is_stopped else "FINISHED" if is_over else "KILLED"
-        counts = f"{sum(state in ENDED for state in states) - num_stopped} of {len(states)} trials have ended"
-        ended = (
-            f"{counts}, {num_stopped} stopped; {CONTINUES}" if num_stopped else f"all {len(states)} trials have ended"
-        )
+        ended = f"{sum(state in ENDED for state in states) - num_stopped} of {len(states)} trials have ended"
+        ended += f", {num_stopped} stopped; {CONTINUES}" if num_stopped else ""
         self.sweep.reason = str(self._refusal or ("it was stopped" if is_stopped else None) or self._limit or ended)
         self._save()
