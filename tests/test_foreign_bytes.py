@@ -28,7 +28,6 @@ OWN_JSON = {
     *("src/lmtrain/tokenizers/template_renderer.py", "src/lmtrain/evaluation/code_process.py"),
     *(
         "src/lmtrain/tracking/mlflow/sink.py",
-        "src/lmtrain/tracking/mlflow/tracking.py",
         "src/lmtrain/tracking/redaction.py",
     ),
     "src/lmtrain/data/row_files.py",
