@@ -84,18 +84,6 @@ def test_no_step_between_log_points_asks_the_device_for_a_value(make_run, monkey
     assert counted.by_step[5] == 1  # for the log and training health
 
 
-def test_together_they_leave_a_whole_run(make_run):
-    run = make_run(steps=12, peak_flops=1e15, usd_per_gpu_hour=2.0)
-    run.fit(*default_callbacks(run.context, log_every_steps=5).values())
-    assert list(run.points("train/loss")) == [*range(1, 13)]
-    assert list(run.points("validation/bits_per_byte")) == [0, 3, 6, 9, 12]
-    for metric in ("speed/tokens_per_second", "speed/mfu_palm", "speed/mfu_causal", "cost/usd"):
-        assert list(run.points(metric)) == [5, 10, 12]
-    assert run.saved_steps()[-1] == 12
-    for name in ("plan.json", "dataset.json", "samples.jsonl"):
-        assert (run.context.folder / name).is_file()
-
-
 def test_resuming_a_finished_run_changes_nothing(make_run):
     run = make_run(steps=3)
     run.fit(*default_callbacks(run.context, log_every_steps=5).values())

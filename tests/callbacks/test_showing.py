@@ -66,16 +66,6 @@ def test_loss_of_accumulated_micro_steps_is_the_loss_of_the_whole_step(make_run)
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-@pytest.mark.faults
-def test_a_disk_that_is_full_between_saves_costs_no_step_of_the_curve(make_run):
-    run = make_run(steps=6)
-    full = ExitStack()
-    fill = AtStep(2, lambda _: full.enter_context(full_disk(room_bytes=10)))
-    free = AtStep(4, lambda _: full.close())
-    run.fit(StepLog(every_steps=1, context=run.context), fill, free, TokenBudget(context=run.context))
-    assert [*run.points("train/loss")] == [1, 2, 3, 4, 5, 6]
-
-
 def samples(run):
     return [json.loads(line) for line in (run.context.folder / "samples.jsonl").read_text().splitlines()]
 

@@ -6,7 +6,7 @@ import pytest
 from mlflow.server.security_utils import is_allowed_host_header
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.mlflow.client import Store, check_uri, default_uri, find_or_create, open_client
+from lmtrain.tracking.mlflow.client import check_uri
 from lmtrain.tracking.mlflow.ui import ui_command
 
 
@@ -15,18 +15,6 @@ def test_store_that_cannot_resume_is_refused_without_its_password(uri):
     with pytest.raises(ConfigurationError, match=r"logger.tracking_uri") as caught:
         check_uri(uri)
     assert "canary" not in str(caught.value)
-
-
-@pytest.mark.slow
-def test_run_is_created_once_and_then_found(root):
-    store = Store(root, default_uri(root), "lmtrain")
-    client = open_client(store)
-    first = find_or_create(client, store, {"lmtrain.run": "u1"}, name="a")
-    assert find_or_create(client, store, {"lmtrain.run": "u1"}, name="a") == first
-    assert find_or_create(client, store, {"lmtrain.run": "u2"}, name="a") != first
-    experiment = client.get_experiment_by_name("lmtrain")
-    assert experiment is not None
-    assert experiment.artifact_location == (root / "mlflow-artifacts").as_uri()
 
 
 @pytest.fixture
