@@ -16,6 +16,7 @@ from lmtrain.inference.sampling import Sampling
 from lmtrain.interop.hf_export import export_folder
 from lmtrain.interop.hf_import import read_facts
 from lmtrain.interop.model_settings import build
+from lmtrain.interop.peft_adapters import add_changes, open_peft
 from lmtrain.interop.tensor_map import map_tensors
 from tests.interop.families import FAMILIES, random_model, saved_parameters
 from tests.interop.hugging_face import imported, weights_of
@@ -24,6 +25,8 @@ from tests.interop.test_hf_export import load, to_export
 RECURRENT = re.compile(r"layers\.\d+\.(linear_attn|conv)(?P<inner>\.\w+)?$")
 CLOSE = {"atol": 5e-6, "rtol": 5e-6}  # fp32, another order of sums
 SEEDS = range(3)
+DENSE = ("llama", "mistral", "qwen2", "smollm3", "olmo2", "olmo3", "granite", "granitemoehybrid", "gemma2",
+         "gemma3_text", "glm4", "phi3")  # fmt: skip
 
 
 def ids(num=50, seed=3):
@@ -133,3 +136,21 @@ def test_parameters_and_flops_are_those_of_transformers(pair):
     whole = replace(shape, attention=tuple(replace(layer, window_tokens=None) for layer in attending))
     expected = 2 * 24 * flops_per_token(whole, 24).palm  # forward and backward; eager attention counts hidden pairs
     assert 3 * (counted["Global"] - of_positions - of_states) == expected
+
+
+def test_an_adapter_of_peft_is_added_to_every_layer(pair):
+    from peft import LoraConfig, get_peft_model
+
+    theirs, ours, folder = pair
+    torch.manual_seed(5)
+    if theirs.config.model_type not in DENSE:
+        pytest.skip("experts and states have no adapters")
+    config = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    adapted = get_peft_model(copy.deepcopy(theirs), config).eval()
+    adapted.save_pretrained(folder / "adapter")
+    merged = copy.deepcopy(ours)
+    with torch.no_grad():
+        add_changes(merged, open_peft(folder / "adapter"))
+        expected = adapted(ids()).logits
+        assert not torch.allclose(expected, theirs(ids()).logits, atol=1e-2)
+        torch.testing.assert_close(merged(ids()), expected, atol=1e-4, rtol=1e-4)  # merged in fp32, not added

@@ -25,6 +25,7 @@ from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.interop.folders import ADAPTER_CONFIG, make_folder
 from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
 from lmtrain.interop.hf_export import ModelToExport, export_config
+from lmtrain.interop.hf_families import FAMILIES
 from lmtrain.interop.hf_import import fill_import
 from lmtrain.interop.model_settings import build, complete
 from lmtrain.interop.safetensors_files import TensorToWrite, require_finite
@@ -59,9 +60,20 @@ def matrices_of(model: LanguageModel, model_type: str) -> dict[str, list[Matrix]
 
 
 def type_of(model: LanguageModel, modules: Iterable[str]) -> str:
-    """Return the kind of names in a file of PEFT: of our own code, or of a class of transformers."""
-    own = {f"{OWN_PREFIX}{name}" for name in layers_of(model)}
-    return OWN_TYPE if own & {*modules} else "llama"  # the family's names, but for experts, of which none is adapted
+    """Return the kind of names in a file of PEFT: of our own code, or of the class of transformers with most."""
+    wanted, own = {*modules}, {f"{OWN_PREFIX}{name}" for name in layers_of(model)}
+    if own & wanted:
+        return OWN_TYPE
+    found = {model_type: _modules(model, model_type) for model_type in FAMILIES}
+    return max(found, key=lambda model_type: len(wanted & found[model_type]))
+
+
+def _modules(model: LanguageModel, model_type: str) -> set[str]:
+    """Return the names of a class for the model's layers; none where it has no place for a tensor."""
+    try:
+        return {matrix.module for matrices in matrices_of(model, model_type).values() for matrix in matrices}
+    except KeyError:
+        return set()
 
 
 def _rows(region: Sequence[Any], num_rows: int) -> tuple[int, int]:
@@ -229,16 +241,24 @@ def _pairs(tensors: dict[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, 
 
 
 def export_peft(
-    model: LanguageModel, adapter: Lora, *, settings: Mapping[str, Any], out: Path, base: str | None = None
+    model: LanguageModel,
+    adapter: Lora,
+    *,
+    settings: Mapping[str, Any],
+    out: Path,
+    base: str | None = None,
+    base_type: str | None = None,
 ) -> list[str]:
-    """Write an adapted model's adapters into a new folder, and return the adapted modules; `base` names the model.
+    """Write an adapted model's adapters into a new folder, and return the adapted modules.
+
+    `base` names the model, `base_type` its class where several compute it.
 
     Raises:
         ConfigurationError: No class computes this model, or `out` is taken.
         DataError: A factor is infinite or no number.
         EnvironmentProblem: The folder cannot be written.
     """
-    model_type = str(export_config(settings)["model_type"])
+    model_type = str(export_config(settings, prefer=base_type)["model_type"])
     matrices = matrices_of(model, model_type)
     factors: dict[str, tuple[Tensor, Tensor]] = {}
     for name, one in adapters_of(model):

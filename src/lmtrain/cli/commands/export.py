@@ -51,8 +51,9 @@ def _peft(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
 
     found = adapted_model(asked.source, weights=asked.weights, allowed=asked.allow_target)
     base = asked.base_model
-    if base is None and found.base and is_imported(Path(found.base)):
-        source = Path(imported_facts(Path(found.base))["source"])  # a folder, or OWNER/NAME of the Hub
+    facts = imported_facts(Path(found.base)) if found.base and is_imported(Path(found.base)) else {}
+    if base is None and facts:
+        source = Path(facts["source"])  # a folder, or OWNER/NAME of the Hub
         is_name = len(source.parts) == 2 and not source.is_absolute()
         base = str(source.resolve()) if source.is_dir() else str(source) if is_name else None
     if base is None:
@@ -60,7 +61,14 @@ def _peft(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
             "--base-model: must name the base as transformers loads it; write one by "
             f"`lmtrain export hf {found.base} FOLDER` and pass --base-model FOLDER."
         )
-    modules = export_peft(found.model, found.adapter, settings=found.settings, out=asked.out, base=base)
+    modules = export_peft(
+        found.model,
+        found.adapter,
+        settings=found.settings,
+        out=asked.out,
+        base=base,
+        base_type=facts.get("model_type"),
+    )
     where = format_count(len(modules), "module")
     line = f"{asked.out}: rank {found.adapter.rank} on {where} of {base}, for PeftModel.from_pretrained"
     return {"folder": str(asked.out), "rank": found.adapter.rank, "modules": modules}, line
