@@ -17,10 +17,14 @@ COUNTS = {
     if (found := re.match(r"# .* as published.*?, ([\d,]+) parameters", file.read_text()))
 }
 CLASSES = {
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
     "gemma_2": "Gemma2ForCausalLM",
     "gemma_3": "Gemma3ForCausalLM",
     "glm_4": "Glm4ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
     "granite": "GraniteForCausalLM",
+    "lfm2": "Lfm2ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral_small": "LlamaForCausalLM",  # without a window a Mistral is a Llama, to the name of each tensor
     "olmo_2": "Olmo2ForCausalLM",
@@ -30,6 +34,9 @@ CLASSES = {
     "phi_4_mini": "Phi3ForCausalLM",
     "qwen_2_5": "Qwen2ForCausalLM",
     "qwen_3": "Qwen3ForCausalLM",
+    "qwen_3_235b": "Qwen3MoeForCausalLM",
+    "qwen_3_30b": "Qwen3MoeForCausalLM",
+    "qwen_3_next": "Qwen3NextForCausalLM",
     "smollm_2": "LlamaForCausalLM",
     "smollm_3": "SmolLM3ForCausalLM",
 }

@@ -157,6 +157,7 @@ def _function(settings: Mapping[str, Any]) -> dict[str, Any]:
         "window_pattern": _letters(windows) if len(set(windows)) > 1 else None,
         "rotary_pattern": _rotary_letters(layers, settings["rotary_pattern"]),
         "window_rope_base": _window_base(settings, windows),
+        "recurrent_pattern": settings["recurrent_pattern"] and (settings["recurrent_pattern"] * layers)[:layers],
     }
     flat: dict[str, Any] = {}
     for name, value in whole.items():
