@@ -55,6 +55,18 @@ def composed() -> list[RunConfig]:
     return [with_words(model, choice) for choice in choices for model in models]
 
 
+def test_a_faster_recomputation_and_micro_batch_are_advised() -> None:
+    words = ["model=llama_3_1_70b", "cluster=h100_8x", "cluster.num_nodes=32", "strategy=auto", "budget.tokens=1T"]
+    (run,) = planned_runs(words)
+    (line,) = (line for line in run.advice.lines if "times as fast" in line)
+    gain, _, advised = line.partition(" times as fast with ")
+    (typed,) = planned_runs([*words, *advised.split()])
+    assert run.plan.speed is not None
+    assert typed.plan.speed is not None
+    assert float(gain) == pytest.approx(run.plan.speed.step_seconds / typed.plan.speed.step_seconds, abs=0.01)
+    assert not any("times as fast" in line for line in typed.advice.lines)
+
+
 def test_a_context_that_fits_on_no_device_is_advised_to_be_shorter() -> None:
     of_a_context = ["model=llama_3_1_70b", "batch.context_tokens=131072", "batch.tokens_per_step=8388608"]
     words = [*WORDS, *of_a_context, "cluster.num_nodes=8", "recompute=every_block", "loss=chunked"]
