@@ -56,7 +56,7 @@ def composed() -> list[RunConfig]:
 
 
 def test_a_faster_recomputation_and_micro_batch_are_advised() -> None:
-    words = ["model=llama_3_1_70b", "cluster=h100_8x", "cluster.num_nodes=32", "strategy=auto", "budget.tokens=1T"]
+    words = ["model=llama_3_1_70b", "cluster=h100_8x", "cluster.num_nodes=32", "budget.tokens=1T"]
     (run,) = planned_runs(words)
     (line,) = (line for line in run.advice.lines if "times as fast" in line)
     gain, _, advised = line.partition(" times as fast with ")

@@ -6,7 +6,8 @@ within NEAR of the fastest are as good, and the first of them is taken.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Final
 
@@ -21,7 +22,7 @@ from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batc
 from lmtrain.accounting.training_plan.speed import modelled_step, sent_in_step
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.group_options import words_of
-from lmtrain.run.planning.known_models import model_facts
+from lmtrain.run.planning.known_models import facts_known, model_facts
 from lmtrain.run.planning.setting import planned_model, planned_setting, with_facts
 from lmtrain.run.planning.tried_words import NODE, with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig
@@ -31,6 +32,7 @@ from lmtrain.run.validators.task import example_rows
 NEAR: Final = 1.02
 MOST_DEVICES: Final = 16_384
 LEAST_CONTEXT: Final = 1024
+WORTH: Final = 1.1  # times as fast, to be advised
 MARGIN: Final = 1.1  # for costs that grow with the run, such as validation
 WITHOUT_TIME: Final = ("budget.hours=null", "budget.usd=null")
 LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (
@@ -61,7 +63,8 @@ class Candidate:
         return self.device_bytes is None or self.num_bytes <= self.device_bytes
 
 
-SettingOf = Callable[[RunConfig], Setting]  # the inputs of the memory of a config
+# Gives the inputs of the memory of a config; None for a model that would have to be measured.
+SettingOf = Callable[[RunConfig], Setting | None]
 # Plans a config with more words typed; None where they are refused.
 Planned = Callable[[Sequence[str]], Plan | None]
 
@@ -72,6 +75,13 @@ def setting_on_paper(config: RunConfig) -> Setting:
     return with_facts(setting, model_facts(config, setting))
 
 
+def setting_if_known(config: RunConfig) -> Setting | None:
+    """Return the same where the model need not be measured."""
+    setting = planned_setting(config)
+    facts = facts_known(config, setting)
+    return facts and with_facts(setting, facts)
+
+
 def weighed(
     config: RunConfig, words: Sequence[str] = (), *, setting_of: SettingOf = setting_on_paper
 ) -> Candidate | None:
@@ -79,6 +89,8 @@ def weighed(
     try:
         changed = with_words(config, words)
         setting = setting_of(changed)
+        if setting is None:
+            return None
         batch = changed.divided(changed.batch)
     except ConfigurationError:
         return None
@@ -276,6 +288,31 @@ def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) ->
     return Advice(tuple(lines), is_possible=not unfinished)
 
 
+def faster(asked: RunConfig, plan: Plan) -> str | None:
+    """Return the line of the largest micro batch, and recomputation for it, where they save a tenth of the time.
+
+    A strategy that is left to the plan may change with them, to one that cuts no layers.
+    """
+    if not plan.fits or plan.speed is None or asked.cluster.device is None or asked.batch.is_auto:
+        return None
+    now, found = plan.speed.step_seconds * plan.batch.num_ranks / plan.batch.tokens_per_step, list[Candidate]()
+    recompute = [] if chooses_recompute(asked) else words_of(RecomputeFacts, lambda facts: facts.keeps_least)
+    for words in ((f"{MICRO_BATCH}=auto",), (*recompute, f"{MICRO_BATCH}=auto")):
+        config = with_words(asked, words)
+        if setting_if_known(config) is None:
+            continue
+        options = _under_strategies(config) if asked.spread.chooses else filter(None, [weighed(config)])
+        for one in ranked(
+            each for each in options if max(each.config.spread.tensor_ranks, each.config.spread.context_ranks) == 1
+        ):
+            strategy = [f"strategy={one.config.strategy.word}"] if asked.spread.chooses else []
+            found.append(replace(one, words=(*strategy, *one.words, *words)))
+    best = next(iter(ranked(found)), None)
+    if best is None or not best.cost or now / best.cost < WORTH:
+        return None
+    return f"{now / best.cost:.2f} times as fast with {' '.join(_typed(best))}"
+
+
 def remedies(config: RunConfig, planned: Planned) -> list[Candidate]:
     """Return the cheapest changes with which a run fits: on its devices, and on the fewest more; each is planned.
 
@@ -283,20 +320,25 @@ def remedies(config: RunConfig, planned: Planned) -> list[Candidate]:
     """
     savings = _savings(config)
     together = (*{_group(word): word for word in savings}.values(), f"{MICRO_BATCH}=auto")
-    on_these = [*_few_savings(config, savings), together]
-    found = [_first_fitting(config, each, planned) for each in (on_these, _more_devices(config))]
-    return ranked(found) or ranked([_first_fitting(config, _shorter_contexts(config, together), planned)])
+    for setting_of in (setting_if_known, setting_on_paper):  # what must be measured, only where nothing else fits
+        fitting = partial(_first_fitting, config, planned=planned, setting_of=setting_of)
+        on_these = [*_few_savings(config, savings, setting_of), together]
+        for choices in ((on_these, _more_devices(config)), (_shorter_contexts(config, together),)):
+            if found := ranked(map(fitting, choices)):
+                return found
+    return []
 
 
-def _few_savings(config: RunConfig, savings: list[str]) -> Iterator[Words]:
+def _few_savings(config: RunConfig, savings: list[str], setting_of: SettingOf) -> Iterator[Words]:
     """Yield the savings, or pairs of them, that fit, the cheapest first; a smaller micro batch only where needed."""
     for number in (0, 1, 2):
         tried: list[Candidate | None] = []
         for words in combinations(savings, number):
             if len({_group(word) for word in words}) == number:
-                as_typed = weighed(config, words)
+                as_typed = weighed(config, words, setting_of=setting_of)
                 needs_less = as_typed is None or not as_typed.fits
-                tried.append(weighed(config, (*words, f"{MICRO_BATCH}=auto")) if needs_less else as_typed)
+                smaller = (*words, f"{MICRO_BATCH}=auto")
+                tried.append(weighed(config, smaller, setting_of=setting_of) if needs_less else as_typed)
         yield from (one.words for one in ranked(tried))
 
 
@@ -308,9 +350,11 @@ def _shorter_contexts(config: RunConfig, together: Words) -> Iterator[Words]:
         context //= 2
 
 
-def _first_fitting(config: RunConfig, choices: Iterable[Words], planned: Planned) -> Candidate | None:
+def _first_fitting(
+    config: RunConfig, choices: Iterable[Words], *, planned: Planned, setting_of: SettingOf
+) -> Candidate | None:
     for words in choices:
-        found = weighed(config, words)
+        found = weighed(config, words, setting_of=setting_of)
         if found and found.fits and (plan := planned(_typed(found))) and plan.fits:
             return found
     return None

@@ -38,6 +38,11 @@ def model_facts(config: RunConfig, setting: Setting) -> ModelFacts:
     return facts
 
 
+def facts_known(config: RunConfig, setting: Setting) -> ModelFacts | None:
+    """Return the facts of the config's model where it need not be measured."""
+    return _known(config, setting)[0]
+
+
 def _known(config: RunConfig, setting: Setting) -> tuple[ModelFacts | None, Path]:
     """Return the known facts, and the file (existing or not) for those of this machine."""
     key, context_tokens = key_of(config, setting), config.batch.context_tokens

@@ -3,18 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
-from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.gate import checked_configs
 from lmtrain.run.planning.calibration import kind_here, measurements_of, peak_here
-from lmtrain.run.planning.choices import advice, chooses_recompute, with_compilation, with_recompute, with_strategy
+from lmtrain.run.planning.choices import advice, faster, with_compilation, with_recompute, with_strategy
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.prepared_tokens import (
@@ -32,8 +30,6 @@ from lmtrain.run.validators.callbacks import callback_lines
 from lmtrain.run.validators.optimizer import rate_line, require_ramps_fit
 from lmtrain.run.validators.parallelism import require_parts
 from lmtrain.run.validators.task import objective_facts, require_examples
-
-WORTH: Final = 1.1  # of a step's time, to be advised
 
 
 @dataclass(frozen=True)
@@ -86,27 +82,10 @@ def planned_runs(
         plan = replace(plan, scaling=config.scaling, source_epochs=epochs, awaits_data=awaited_facts(config))
         given = advice(config, plan, fit, partial(planned_with, config))
         notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute, compilation]
-        notes.append(_faster(asked.changed(compile=config.values["compile"]), plan))
+        notes.append(faster(asked.changed(compile=config.values["compile"]), plan))
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, config))
     return found
-
-
-def _faster(asked: RunConfig, plan: Plan) -> str | None:
-    """Return the line of a recomputation and micro batch of the plan's choice, where they save a tenth of the time."""
-    left = [f"{MICRO_BATCH}=auto"] if not asked.batch.is_auto else []
-    left += [] if chooses_recompute(asked) else words_of(RecomputeFacts, lambda facts: facts.chooses)
-    if not plan.fits or plan.speed is None or asked.cluster.device is None or not left:
-        return None
-    try:
-        config, _ = with_strategy(with_words(asked, left))
-        config, _ = with_recompute(config)
-        faster, _ = plan_of(config)
-    except ConfigurationError:
-        return None
-    if not faster.fits or faster.speed is None or (gain := plan.speed.step_seconds / faster.speed.step_seconds) < WORTH:
-        return None
-    return f"{gain:.2f} times as fast with {' '.join(left)}"
 
 
 def _require_own_folder(config: RunConfig) -> None:
