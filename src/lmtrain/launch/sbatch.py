@@ -16,6 +16,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.nodes import NodesJob, template
 
 SIGNAL_SECONDS: Final = 300
+CLOCK: Final = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+)(?::(?P<minutes>\d+))?(?::(?P<seconds>\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,15 @@ def require_sbatch() -> None:
 def read_directives(words: Sequence[str]) -> dict[str, str]:
     """Read the values of --sbatch, each NAME=VALUE, or NAME alone for an option without a value."""
     return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def seconds_of_clock(text: str) -> int | None:
+    """Return the seconds of HH:MM:SS, D-HH or D-HH:MM:SS, as sbatch writes a limit; None for another text."""
+    found = CLOCK.fullmatch(text)
+    if found is None or not (found["days"] or found["seconds"]):  # MM:SS may be read as HH:MM
+        return None
+    days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _require_directive(name: str, value: str) -> None:

@@ -24,7 +24,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_shown_is_what_is_submitted_and_showing_writes_nothing(
     queue: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*FLEET, "--time=24h", "source=files", "source.paths=['my notes']"]
+    words = [*FLEET, "--time=24:00:00", "source=files", "source.paths=['my notes']"]
     (queue / "my notes").mkdir()
     before = {*queue.iterdir()}
     assert launch(["slurm", *words, "--dry-run"]) == 0

@@ -107,6 +107,7 @@ def test_a_run_that_cannot_finish_in_its_hours_answers_1(capsys: pytest.CaptureF
         ("budget.tokens=-5", r"budget\.tokens=-5 must be above 0"),
         ("cluster.device=NVIDIA H200X", r"Did you mean 'NVIDIA H200'"),
         ("budget.usd=500", r"budget\.usd=500 needs a price"),
+        ("data.folder.root=s3://x", r"data\.folder\.root must be a folder of this machine"),
         ("init_from=nowhere", r"init_from=nowhere must be a run"),
         ("resume=nowhere", r"resume: must be auto"),
         ("strategy=context", r"^strategy\.context_size=8 does not divide model\.num_heads=2 over its ranks"),

@@ -25,6 +25,7 @@ from lmtrain.launch.sbatch import (
     batch_script,
     read_directives,
     require_sbatch,
+    seconds_of_clock,
     submit,
 )
 from lmtrain.run.compose.arguments import parse_arguments
@@ -65,7 +66,7 @@ def slurm(words: list[str], program: str) -> int:
     )
     asked, overrides = parser.taken(words)
     limits = BatchLimits(
-        time_seconds=None if asked.time is None else _seconds(asked.time, "--time"),
+        time_seconds=None if asked.time is None else seconds_of_clock(asked.time) or _seconds(asked.time, "--time"),
         signal_seconds=_seconds(asked.signal_before, "--signal-before"),
         cpus_per_task=asked.cpus_per_task,
         directives=read_directives(asked.sbatch),
