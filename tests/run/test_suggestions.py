@@ -19,6 +19,9 @@ ANSWERS = {
     "--lr=1e-3": r"Did you mean optimizer\.lr=1e-3",
     "per_device_train_batch_size=8": r"Did you mean batch\.micro_batch_sequences=8",
     "gradient_accumulation_steps=4": r"Did you mean batch\.tokens_per_step",
+    "bf16=false": r"Did you mean to leave it out\?",
+    "optim=adamw_torch": r"Did you mean optimizer=adamw\?",
+    "lr_scheduler_type=cosine": r"Did you mean schedule=warmup_cosine\?",
     "bf16=true": r"Did you mean precision=bf16_mixed",
     "training.seq_len=2048": r"Did you mean batch\.context_tokens=2048",
     "trainer.max_steps=10": r"Did you mean budget\.steps=10",
@@ -50,6 +53,26 @@ def test_a_word_that_no_config_knows_gets_the_words_to_type(words: str, pattern:
     with pytest.raises(ConfigurationError, match=pattern) as refused:
         configs_of(parse_arguments(words.split()), config_name="train")
     assert "\n" not in str(refused.value)
+
+
+def test_all_unknown_words_are_answered_in_one_message() -> None:
+    words = ["--lr", "3e-4", "batch_size=32", "--epochs=2", "bf16=false", "nonsense=1", "seed=3"]
+    with pytest.raises(ConfigurationError) as refused:
+        parse_arguments(words)
+    first, *lines = str(refused.value).splitlines()
+    assert first.endswith("write optimizer.lr=3e-4 batch.micro_batch_sequences=32 budget.epochs=2.")
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "--lr",
+        "batch_size=32",
+        "--epochs=2",
+        "bf16=false",
+        "nonsense=1",
+    ]
+
+
+def test_no_model_of_another_version_is_suggested() -> None:
+    with pytest.raises(ConfigurationError, match=r"^model=llama_9_8b: unknown option(?!.*Did you mean)"):
+        configs_of(parse_arguments(["model=llama_9_8b"]), config_name="train")
 
 
 def test_every_answer_of_the_table_is_a_setting_here() -> None:

@@ -8,7 +8,14 @@ import yaml
 from lmtrain.cli.commands.launch import launch
 from lmtrain.errors import ConfigurationError
 
-FLEET = ["cluster=h100_8x", "cluster.num_nodes=2", "strategy=fsdp", "batch.tokens_per_step=12288", "run.name=a"]
+FLEET = [
+    "cluster=h100_8x",
+    "compile=blocks",
+    "cluster.num_nodes=2",
+    "strategy=fsdp",
+    "batch.tokens_per_step=12288",
+    "run.name=a",
+]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ its letters.
 import difflib
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,35 +24,51 @@ from lmtrain.run.compose.paths import (
     option_names,
 )
 
+FALSE: Final = ("false", "off", "no", "0")
+LEAVE_OUT: Final = "to leave it out"
 TEXT: Final = re.compile(r"\.(?:txt|md|jsonl|csv|parquet)(?:\.gz|\.zst)?$")
 
 
 def refuse_unknown_words(words: Sequence[str], *, has_own_options: bool) -> None:
-    """Refuse the first word that belongs to no config; unknown flags are left to the command's parser."""
+    """Refuse the words that belong to no config, all in one message; unknown flags are left to the command's parser."""
+    found = [*_unknown_words(words, has_own_options=has_own_options)]
+    if len(found) == 1:
+        raise ConfigurationError(found[0][0])
+    if found:
+        lines = "\n".join(f"  {message}" for message, _ in found)
+        typed = " ".join(
+            dict.fromkeys(re.sub(r" \(.*\)$", "", instead) for _, instead in found if instead not in (None, LEAVE_OUT))
+        )
+        write = f"; write {typed}" if typed else ""
+        raise ConfigurationError(f"{len(found)} words are not settings of lmtrain{write}.\n{lines}")
+
+
+def _unknown_words(words: Sequence[str], *, has_own_options: bool) -> Iterator[tuple[str, str | None]]:
+    """Yield the message for each unknown word, and what to type in its place."""
     is_value = False  # of the flag before it
     for word, after in zip(words, [*words[1:], ""], strict=False):
         name, equals, _ = word.partition("=")
         if word.startswith("--"):
-            _refuse_setting(word, after)
+            yield from _of_setting(word, after)
         elif not equals or not name:
             if not (is_value or word.startswith(("-", "~"))):
                 raise ConfigurationError(_without_a_key(word, after))
         elif not (word.startswith("~") or is_known_head(key_of(word))):
-            _refuse_key(word, has_own_options=has_own_options)
+            yield from _of_key(word, has_own_options=has_own_options)
         is_value = word.startswith("--") and not equals
 
 
-def _refuse_setting(flag: str, after: str) -> None:
-    """Refuse a flag that is a setting here."""
+def _of_setting(flag: str, after: str) -> Iterator[tuple[str, str]]:
+    """Yield the message for a flag that is a setting here."""
     name, _, value = flag.partition("=")
     key, value = name[2:].replace("-", "_"), value or ("" if "=" in after else after)
     instead = instead_of(key, value) or (f"{key}={value or 'true'}" if is_known_head(key) else None)
     if instead:
-        raise ConfigurationError(f"{flag}: unknown flag. Did you mean {instead}?")
+        yield f"{flag}: unknown flag. Did you mean {instead}?", instead
 
 
-def _refuse_key(word: str, *, has_own_options: bool) -> None:
-    """Refuse a key of another program or near to one of ours; a person's own options may have others."""
+def _of_key(word: str, *, has_own_options: bool) -> Iterator[tuple[str, str | None]]:
+    """Yield the message for a key of another program or near to one of ours; a person's own options may have others."""
     key, value = key_of(word), word.partition("=")[2]
     head = re.split(r"[./@]", key)[0]
     heads = sorted(
@@ -61,7 +77,7 @@ def _refuse_key(word: str, *, has_own_options: bool) -> None:
     instead = instead_of(key, value)
     meant = f" Did you mean {instead}?" if instead else did_you_mean([word.replace(head, each) for each in heads[:1]])
     if instead or not has_own_options:
-        raise ConfigurationError(f"{word}: unknown key {key}.{meant}")
+        yield f"{word}: unknown key {key}.{meant}", instead
 
 
 def instead_of(key: str, value: str) -> str | None:
@@ -72,7 +88,14 @@ def instead_of(key: str, value: str) -> str | None:
     names = inverted(SETTINGS)
     alone = "" if key.startswith(NAMED_BY_PEOPLE) else key.rpartition(".")[2]
     found = names.get(key.lower()) or names.get(alone.lower())
-    return found and found.replace("{}", value or "VALUE")
+    if found is None:
+        return None
+    if "{}" not in found and value.lower() in FALSE:
+        return LEAVE_OUT
+    group, _, rest = found.partition("=")
+    if rest == "{}" and (known := option_names(group)) and (near := _meant_options(group, value, known)):
+        value = near[0]
+    return found.replace("{}", value or "VALUE")
 
 
 @cache
@@ -111,18 +134,34 @@ def unknown_command(command: str, words: Sequence[str], commands: Iterable[str])
     return f"{command}: unknown command.{meant} `lmtrain --help` lists all."
 
 
+def _meant_options(group: str, option: str, known: Iterable[str]) -> list[str]:
+    """Return the options that a word may have meant: by the table, as the beginning of a name, or by its letters."""
+    name, known = re.sub(r"[-. ]", "_", option.lower()), sorted(known)
+    if name in known:
+        return [name]
+    if meant := inverted(OPTIONS.get(group, {})).get(name):
+        return [meant]
+    longer = [each for each in known if each.startswith(f"{name}_")]
+    return longer or [each for each in nearest(name, known) if group != "model" or _is_of_family(each, name)]
+
+
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     """Name the nearest option of a word, by the table or by its letters; without one, all of them."""
     known = sorted(options)
-    name = re.sub(r"[-. ]", "_", option.lower())
-    meant = inverted(OPTIONS.get(group, {})).get(name)
-    longer = [each for each in known if each.startswith(f"{name}_")]
-    near = [meant] if meant else longer or nearest(name, known)
+    near = _meant_options(group, option, known)
     if near:
         words = did_you_mean(near if group in MANY_OPTIONS else [f"{group}={near[0]}"])
         return f"{group}={option}: unknown option.{words} `--help {group}` lists all {len(known)}."
     hub = f"; {HUB[group]}" if group in HUB else ""
     return f"{group}={option}: unknown option; {group} has {', '.join(known)}{hub}."
+
+
+def _is_of_family(name: str, word: str) -> bool:
+    """Return whether a model has the family and the version typed, as in qwen_2_5_7b: others are not meant."""
+    families = [re.match(r"([a-z]*)_?(\d+_(?=\d))?", each) for each in (word, name)]
+    (letters, version), (of_name, of_version) = (found.groups() if found else ("", None) for found in families)
+    is_near = difflib.SequenceMatcher(None, letters, of_name).ratio() > 0.75
+    return is_near and version in (None, of_version)
 
 
 def unknown_key(key: str, *, typed: str, config: Mapping[str, Any]) -> str:

@@ -82,7 +82,7 @@ def planned_runs(
         plan = replace(plan, scaling=config.scaling, source_epochs=epochs, awaits_data=awaited_facts(config))
         given = advice(config, plan, fit, partial(planned_with, config))
         notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute, compilation]
-        notes.append(faster(asked.changed(compile=config.values["compile"]), plan))
+        notes.append(faster(asked.changed(compile=config.compile.values), plan))
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, config))
     return found
