@@ -56,6 +56,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ),
         ("run.cache=a_file", ["run.cache=a_file is a file"]),
         ("run.root=s3://bucket/runs", ["run.root: must be a folder", "got s3://bucket/runs"]),
+        ("profiler=torch", ["profiler must record at most 2 steps, got 5"]),
         ("data.folder.root=s3://bucket/data", ["folder of this machine"]),
         ("precision=auto trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1"]),
         ("trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1. Did you mean 1"]),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
@@ -28,6 +29,7 @@ from lmtrain.run.validators.task import (
 from lmtrain.tracking.fork import read_fork
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
+from lmtrain.training.intervals import LastStep
 
 CONTEXT = "context"  # a constructor's parameter for the run's context
 
@@ -76,6 +78,9 @@ def build_on_meta(job: Job, *, is_alone: bool) -> Job:
     for node in config.callbacks.values():
         if CONTEXT in setting_names(node.target):  # ours look at their settings
             node.build(facts={CONTEXT: None, "num_ranks": config.num_ranks})
+    last_step = LastStep(end.steps, seconds=end.seconds, most_steps=end.most_steps)
+    context = SimpleNamespace(rank=0, last_step=last_step)  # the whole of it that a profiler's settings are checked by
+    config.profiler.build(facts={CONTEXT: context, "num_ranks": config.num_ranks})
     return replace(job, config=config)
 
 
