@@ -9,6 +9,7 @@ from torch import Tensor
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.feed_forward import SwiGLU
 from lmtrain.models.llama import LlamaBlock
+from lmtrain.models.self_attention import SelfAttention
 from lmtrain.precision.float8 import choose_layers, convert_layers
 
 
@@ -23,6 +24,7 @@ def in_fp8_halves(model: LanguageModel) -> LanguageModel:
     for block in model.blocks:
         assert isinstance(block, LlamaBlock)
         attention, feed_forward = block.self_attention, block.feed_forward
+        assert isinstance(attention, SelfAttention)
         assert isinstance(feed_forward, SwiGLU)
         attention.qkv.forward = _by_rows(attention.qkv, halves_of(attention.fused_rows["qkv.weight"]))
         rows = halves_of(feed_forward.fused_rows["gate_up.weight"])
