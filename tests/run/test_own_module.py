@@ -61,15 +61,30 @@ def train(*words: str) -> int:
 
 
 def test_an_own_module_trains_on_the_run_s_rows_and_its_model_is_loaded(tmp_path: Path) -> None:
-    assert train("--allow-target", "my_modules.", "budget.steps=40") == 0  # each batch has a step of two optimizers
+    assert train("--allow-target", "my_modules.", "budget.steps=20") == 0
     run = tmp_path / "runs" / "own"
-    points = [json.loads(line)["metrics"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    losses = [point["train/loss"] for point in points if "train/loss" in point]
-    assert losses[-1] < losses[0]
+    losses = losses_of(run)
+    assert losses[20] < losses[1]
     module = torch.load(next((run / "checkpoints").glob("step_*")) / "state.pt", weights_only=True)
     assert len(module["optimizer_states"]) == 2
     weights = model_to_run(run, device="cpu").model.state_dict()
     assert all(torch.equal(weights[name], module["state_dict"][f"language_model.{name}"]) for name in weights)
+
+
+def losses_of(run: Path) -> dict[int, float]:
+    """Return the training loss of each step."""
+    points = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {point["step"]: loss for point in points if (loss := point["metrics"].get("train/loss")) is not None}
+
+
+def test_a_step_of_two_optimizers_is_one_batch_and_a_resume_goes_on_with_the_next(tmp_path: Path) -> None:
+    allowed = ("--allow-target", "my_modules.", "run.log_every_steps=1")
+    assert train(*allowed, "budget.steps=8", "run.name=whole") == 0
+    assert train(*allowed, "budget.steps=4") == 0
+    assert train(*allowed, "budget.steps=8") == 0
+    resumed, whole = (losses_of(tmp_path / "runs" / name) for name in ("own", "whole"))
+    assert list(resumed) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert resumed == whole
 
 
 @pytest.mark.parametrize(

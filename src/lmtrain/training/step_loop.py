@@ -103,9 +103,15 @@ class StepLoop(_TrainingEpochLoop):
     @property
     @override
     def global_step(self) -> int:
-        """Return the optimizer steps so far: callbacks ask some sixteen times a step."""
+        """Return the optimizer steps so far: callbacks ask some sixteen times a step.
+
+        Under manual optimization they are batches, whose place in the data a resume needs: Lightning would add up the
+        steps of all optimizers.
+        """
         if not self._is_fast:
-            return super().global_step
+            module = self.trainer.lightning_module
+            is_manual = module is not None and not module.automatic_optimization
+            return self.batch_progress.total.processed if is_manual else super().global_step
         return self.automatic_optimization.optim_progress.optimizer_steps
 
     @override
