@@ -112,6 +112,11 @@ def test_every_callback_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_the_first_spent_budget_ends_the_training(tmp_path: Path) -> None:
+    assert fit(tmp_path, callbacks.TokenBudget(tokens=9 * TOKENS, steps=3)).global_step == 3
+    assert fit(tmp_path, callbacks.TokenBudget(tokens=3 * TOKENS, steps=9)).global_step == 3
+
+
 def test_a_stopped_training_goes_on_from_our_checkpoint(tmp_path: Path) -> None:
     whole = PlainModule()
     fit(tmp_path / "whole", callbacks.TokenBudget(steps=12), module=whole)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.data.named_files import read_text
+from lmtrain.data.named_files import read_texts
 from lmtrain.errors import ConfigurationError, DataError
 
 
-def test_a_text_is_whole_without_its_mark_and_a_table_s_texts_are_joined(tmp_path: Path) -> None:
+def test_a_text_is_whole_without_its_mark_and_a_table_has_one_for_each_row(tmp_path: Path) -> None:
     (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbfHello.\n")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Hello.\n"))
     (tmp_path / "rows.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
-    assert read_text(tmp_path / "bom.txt", flag="--text") == "Hello.\n"
-    assert read_text(tmp_path / "a.txt.gz", flag="--text") == "Hello.\n"
-    assert read_text(tmp_path / "rows.jsonl", flag="--text") == "One.\n\nTwo."
+    assert read_texts(tmp_path / "bom.txt", flag="--text") == ["Hello.\n"]
+    assert read_texts(tmp_path / "a.txt.gz", flag="--text") == ["Hello.\n"]
+    assert read_texts(tmp_path / "rows.jsonl", flag="--text") == ["One.", "Two."]
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,6 @@ def test_a_text_is_whole_without_its_mark_and_a_table_s_texts_are_joined(tmp_pat
 def test_a_text_that_cannot_be_read_is_refused(name: str, data: bytes, problem: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=problem):
-        read_text(tmp_path / name, flag="--text")
+        read_texts(tmp_path / name, flag="--text")
     with pytest.raises(ConfigurationError, match="--text: .* is not a file"):
-        read_text(tmp_path / "absent", flag="--text")
+        read_texts(tmp_path / "absent", flag="--text")

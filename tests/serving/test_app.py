@@ -147,6 +147,9 @@ def test_a_response_is_the_answer_of_a_chat(theirs):
     *deltas, last = theirs.responses.create(input=items, stream=True, **asked)
     assert whole.output_text == last.response.output_text == plain
     assert "".join(event.delta for event in deltas if event.type == "response.output_text.delta") == plain
+    schema = {"type": "json_schema", "name": "any", "schema": {"type": "object"}}
+    formed = theirs.responses.create(input="Hello", **asked, text={"format": schema}).text.format
+    assert (formed.type, formed.name, formed.schema_) == ("json_schema", "any", {"type": "object"})
     assert (whole.status, whole.usage.output_tokens, last.type) == ("incomplete", 12, "response.incomplete")
     said = [*items, *whole.model_dump()["output"], {"role": "user", "content": "More"}]
     assert theirs.responses.create(input=said, **asked).usage.input_tokens > whole.usage.input_tokens

@@ -14,7 +14,9 @@ from lmtrain.training.intervals import is_step_end
 
 
 class TokenBudget(RunCallback):
-    """Stop after the step in which `tokens` tokens, or `steps` steps, are reached; a run has its own budget.
+    """Stop after the step in which `tokens` tokens, or `steps` steps, are reached, whichever is first.
+
+    A run has its own budget.
 
     Tokens are counted over all ranks. A training resumed with its budget spent trains no step.
 
@@ -68,8 +70,9 @@ class TokenBudget(RunCallback):
         self._trained_tokens = int(state_dict.get("trained_tokens", 0))
 
     def _stop_if_spent(self, trainer: pl.Trainer) -> None:
-        by_steps = trainer.global_step >= self.run.last_step.steps
-        if by_steps if self._tokens is None else self._trained_tokens >= self._tokens:
+        is_spent = self._tokens is not None and self._trained_tokens >= self._tokens
+        last_step = self.run.last_step.steps if self._tokens is None else self._steps
+        if is_spent or (last_step is not None and trainer.global_step >= last_step):
             trainer.should_stop = True
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Final
 
 from lmtrain.data.row_files import SUFFIXES, Delimited, Row, TableFormat, read_rows
 from lmtrain.data.row_shapes import RowShape
@@ -10,11 +9,9 @@ from lmtrain.data.text_files import FoundFile, Reading, local_file, open_plain
 from lmtrain.errors import ConfigurationError, DataError, suggest_path
 from lmtrain.tokenizers.conversation import ConversationError
 
-BETWEEN_TEXTS: Final = "\n\n"
 
-
-def read_text(path: Path, *, flag: str) -> str:
-    """Return the text of a file; of a table, the texts of its rows with an empty line between them.
+def read_texts(path: Path, *, flag: str) -> list[str]:
+    """Return the one text of a file, or the text of each row of a table.
 
     Raises:
         ConfigurationError: The file does not exist.
@@ -24,16 +21,16 @@ def read_text(path: Path, *, flag: str) -> str:
     if _format_of(file) is None:
         try:
             with open_plain(file) as content:
-                text = Reading().decode(content.read(), where=file.address)
+                texts = [Reading().decode(content.read(), where=file.address)]
         except ValueError as problem:
             raise DataError(f"{flag}: {path} must be UTF-8 text, but it {problem}.") from problem
     else:
         shape = RowShape("text")
         rows = read_named_rows(path, shape.wanted, flag=flag)
-        text = BETWEEN_TEXTS.join(_text_of(row, shape, row_id) for row_id, row in rows)
-    if not text:
+        texts = [_text_of(row, shape, row_id) for row_id, row in rows]
+    if not any(texts):
         raise DataError(f"{flag}: {path} is empty.")
-    return text
+    return texts
 
 
 def read_named_rows(path: Path, columns: Collection[str], *, flag: str) -> Iterator[tuple[str, Row]]:

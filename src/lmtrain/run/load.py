@@ -16,7 +16,7 @@ from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
 from lmtrain.models.base import LanguageModel
-from lmtrain.run.stored_runs.loaded_models import model_to_run, score_text
+from lmtrain.run.stored_runs.loaded_models import model_to_run, score_texts
 from lmtrain.tokenizers.base import Tokenizer
 
 BATCH_TOKENS = 16_384
@@ -133,7 +133,7 @@ class Model:
             ConfigurationError: The context is longer than the model's.
             DataError: The text is empty.
         """
-        return score_text(self._loaded, text, context_tokens=context_tokens, batch_tokens=BATCH_TOKENS)
+        return score_texts(self._loaded, [text], context_tokens=context_tokens, batch_tokens=BATCH_TOKENS)
 
     def _write(
         self,

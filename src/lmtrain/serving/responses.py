@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, final
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from lmtrain.inference.generation import Delta, Generation
 from lmtrain.serving.body import (
@@ -36,7 +36,7 @@ def _nested(given: Any) -> Any:
 class TextSettings(Body):
     """The form of the answer's text."""
 
-    format: Annotated[Any, BeforeValidator(_nested)] = {"type": "text"}  # noqa: RUF012
+    format: Any = {"type": "text"}  # noqa: RUF012
     verbosity: Literal["medium"] = "medium"
 
 
@@ -78,7 +78,7 @@ class ResponseBody(RequestBody):
                 "top_p": self.top_p,
                 "tools": tools,
                 "tool_choice": self.tool_choice,
-                "response_format": self.text.format,
+                "response_format": _nested(self.text.format),
                 "stream": self.stream,
             },
             ChatBody,

@@ -27,6 +27,11 @@ def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: py
     found = last_line(capsys)
     assert (found["score"], found["tokens"], found["usd"], found["exit_code"]) == (2.5, 32, 0.25, 0)
     assert found["exit_reason"] == "budget.tokens is spent"
+    dear = written(tmp_path / "dear", step=2)
+    horizon = {"steps": 2, "limited_by": "tokens", "time_limit": "usd", "most_steps": 4}
+    (dear / "plan.json").write_text(json.dumps({"horizon": horizon}))
+    OutcomeLine(folder=dear).print_after(lambda: 0)
+    assert last_line(capsys)["exit_reason"] == "budget.usd is spent"
     early = written(tmp_path / "early", step=2)
     (early / "events").mkdir()
     row = {"name": "early_stopping", "start": 1.0, "step": 2}

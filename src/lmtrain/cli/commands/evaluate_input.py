@@ -42,7 +42,7 @@ class EvaluationInput:
     tasks: "list[CoreTask]"
     chat: "list[ChatTask]"
     harness: "HarnessTasks | None"
-    texts: list[tuple[str, str]]
+    texts: list[tuple[str, list[str]]]
     questions: "list[Question]"
     dataset: "Dataset | None"
 
@@ -132,7 +132,7 @@ def read_input(asked: argparse.Namespace) -> EvaluationInput:
         tasks=read_bundle(asked.core, only=only) if asked.core else [],
         chat=read_tasks(asked.chat, only=only, may_run_code=asked.run_code) if asked.chat else [],
         harness=find_tasks(asked.lm_eval.split(","), folder=asked.task_folder, **harness) if asked.lm_eval else None,
-        texts=[("stdin" if str(path) == "-" else str(path), _text(path)) for path in asked.text],
+        texts=[("stdin" if str(path) == "-" else str(path), _texts(path)) for path in asked.text],
         questions=[*(one for path in asked.answers for one in read_questions(path)), *_made(asked.made or 0)],
         dataset=None if data is None else open_dataset(data),
     )
@@ -150,14 +150,14 @@ def _made(num: int) -> "list[Question]":
     return [Question([{"role": "user", "content": one.question}], one.answer, one.kind) for one in source.held_out(num)]
 
 
-def _text(path: Path) -> str:
-    from lmtrain.data.named_files import read_text
+def _texts(path: Path) -> list[str]:
+    from lmtrain.data.named_files import read_texts
 
     if str(path) != "-":
-        return read_text(path, flag="--text")
+        return read_texts(path, flag="--text")
     if not (text := sys.stdin.read()):
         raise DataError("--text - is empty; write some text to it.")
-    return text
+    return [text]
 
 
 def _own_data(path: Path) -> Path:

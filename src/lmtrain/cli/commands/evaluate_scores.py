@@ -16,7 +16,7 @@ from lmtrain.evaluation.core import SPREAD_OVER_SEEDS, CoreScore, CoreTask, Task
 from lmtrain.evaluation.harness_tasks import HarnessScore, HarnessTasks, score_tasks
 from lmtrain.inference.chat import answer_all
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.run.stored_runs.loaded_models import context_of, score_split, score_text
+from lmtrain.run.stored_runs.loaded_models import context_of, score_split, score_texts
 from lmtrain.tracking.sweep_file import ASSISTANT
 
 CHAT_ANSWER_TOKENS: Final = 256
@@ -58,10 +58,13 @@ def _text_scores(asked: argparse.Namespace, loaded: LoadedModel, wanted: Evaluat
         say(bits_line(f"{split} split of {dataset.folder}", score, all_bytes=all_bytes))
         facts = {"data": dataset.manifest.fingerprint, "split_bytes": scored.text_bytes, **context}
         yield f"evaluation/{split}/bits_per_byte", {**_bits(score), **facts, "is_assistant": scored.has_loss_mask}
-    for key, (name, text) in zip(text_keys([name for name, _ in wanted.texts]), wanted.texts, strict=True):
-        score = score_text(loaded, text, **sizes)
+    for key, (name, texts) in zip(text_keys([name for name, _ in wanted.texts]), wanted.texts, strict=True):
+        score = score_texts(loaded, texts, **sizes)
         say(bits_line(name, score))
-        yield f"evaluation/{key}/bits_per_byte", {**_bits(score), "text": name, "sha256": _sha256(text), **context}
+        yield (
+            f"evaluation/{key}/bits_per_byte",
+            {**_bits(score), "text": name, "sha256": _sha256("\n\n".join(texts)), **context},
+        )
 
 
 def _bits(score: TextScore) -> dict[str, Any]:

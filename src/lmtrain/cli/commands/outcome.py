@@ -79,7 +79,8 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
     horizon: Any = read_json(folder / "plan.json").get("horizon", {})
     ended = "failed" if code != EXIT_DONE else "stopped before its budget's end"
     if code == EXIT_DONE and facts.step >= int(horizon.get("steps", 0)) > 0:
-        ended = f"budget.{horizon.get('limited_by')} is spent"
+        is_by_time = facts.step < int(horizon.get("most_steps") or facts.step)
+        ended = f"budget.{horizon.get('time_limit' if is_by_time else 'limited_by')} is spent"
     elif code == EXIT_DONE and last_step_of(folder, EARLY_STOPPING) == facts.step:
         ended = f"callbacks.early_stopping ended it at step {facts.step}"
     return {

@@ -228,13 +228,15 @@ def score_split(
     )
 
 
-def score_text(loaded: LoadedModel, text: str, *, context_tokens: int | None, batch_tokens: int) -> TextScore:
-    """Score a text, each of its bytes once, in windows of the context.
+def score_texts(
+    loaded: LoadedModel, texts: Sequence[str], *, context_tokens: int | None, batch_tokens: int
+) -> TextScore:
+    """Score texts apart from one another, each of their bytes once, in windows of the context.
 
     Raises: ConfigurationError if the context is longer than the model's.
     """
     batches = batches_of_texts(
-        [loaded.tokenizer.encode(text)],
+        [loaded.tokenizer.encode(text) for text in texts],
         begin_id=loaded.first_id,
         context_tokens=context_of(loaded, context_tokens),
         batch_tokens=batch_tokens,
