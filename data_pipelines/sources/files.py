@@ -94,8 +94,8 @@ class FileSource(Source):
         for kind, file in first.items():
             if kind != "text" and (columns := columns_of(file, kind, dialect=self._dialect)) is not None:
                 self._shape.require_in(columns, table=file.address)
-        if self._shape.columns and not first.keys() - {"text"}:
-            rule = "source.text_column, messages_column and columns have no effect on text files"
+        if (self._shape.columns or self.has_conversations) and not first.keys() - {"text"}:
+            rule = "source.text_column, messages_column, columns and conversations have no effect on text files"
             raise ConfigurationError(f"{rule}; name JSON, parquet or csv files, or set source.format.")
 
     def documents(self) -> Iterator[Document | Skipped]:
@@ -197,6 +197,7 @@ class Files(FileSource):
         messages_column: str | None = None,
         columns: Mapping[str, str] | None = None,
         roles: Mapping[str, str] | None = None,
+        conversations: bool = False,
         format: Format | None = None,  # noqa: A002 (the name of the option)
         delimiter: str | None = None,
         quoting: Quoting | None = None,
@@ -207,10 +208,11 @@ class Files(FileSource):
 
         `text_column` (None: `text`) or `messages_column` is the document in a row of a table; `columns` names the
         columns of a conversation's parts (messages, system, prompt, input, completion), `roles` maps other names of
-        roles to ours. `format` None goes by each file's suffix; `delimiter` and `quoting` None by csv or tsv. A row
-        without a document is skipped and counted, or with `on_bad_row` "error" refused. A folder is searched for text,
-        source code and tables, and for `more_suffixes`. The documents of `validation_paths` are for validation, all
-        others train; a file in both is for validation.
+        roles to ours; `conversations` takes a conversation's usual columns where none is named. `format` None goes by
+        each file's suffix; `delimiter` and `quoting` None by csv or tsv. A row without a document is skipped and
+        counted, or with `on_bad_row` "error" refused. A folder is searched for text, source code and tables, and for
+        `more_suffixes`. The documents of `validation_paths` are for validation, all others train; a file in both is for
+        validation.
 
         Raises:
             ConfigurationError: No path, contradicting columns, or an unknown choice.
@@ -218,7 +220,13 @@ class Files(FileSource):
         super().__init__(
             paths=paths,
             validation_paths=validation_paths,
-            shape=shape_of(text_column=text_column, messages_column=messages_column, columns=columns, roles=roles),
+            shape=shape_of(
+                text_column=text_column,
+                messages_column=messages_column,
+                columns=columns,
+                roles=roles,
+                conversations=conversations,
+            ),
             format=format,
             dialect=Delimited(delimiter=delimiter, quoting=quoting),
             on_bad_row=on_bad_row,
@@ -226,6 +234,14 @@ class Files(FileSource):
         )
 
 
-def files_facts(*, messages_column: str | None = None, columns: Mapping[str, str] | None = None) -> SourceFacts:
+def files_facts(
+    *,
+    text_column: str | None = None,
+    messages_column: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    conversations: bool = False,
+) -> SourceFacts:
     """Describe whether documents are lists of messages."""
-    return SourceFacts.of_column(messages_column or next((part for part in columns or {} if part != "text"), None))
+    return SourceFacts.of_columns(
+        text_column=text_column, messages_column=messages_column, columns=columns, conversations=conversations
+    )

@@ -64,6 +64,7 @@ class HuggingFaceDataset(Source):
         messages_column: str | None = None,
         columns: Mapping[str, str] | None = None,
         roles: Mapping[str, str] | None = None,
+        conversations: bool = False,
         on_bad_row: OnBadRow = "skip",
         revision: str | None = None,
         shuffle_seed: int | None = None,
@@ -91,7 +92,13 @@ class HuggingFaceDataset(Source):
             rule = "a slice needs source.streaming=false, or use source.max_documents"
             raise ConfigurationError(f"source.split: {rule}, got {split}.")
         self._wanted = Wanted(name=name, config=config, split=split, revision=revision)
-        self._shape = shape_of(text_column=text_column, messages_column=messages_column, columns=columns, roles=roles)
+        self._shape = shape_of(
+            text_column=text_column,
+            messages_column=messages_column,
+            columns=columns,
+            roles=roles,
+            conversations=conversations,
+        )
         self._shuffle = (shuffle_seed, shuffle_buffer_documents or SHUFFLE_BUFFER_DOCUMENTS)
         self._max_documents = max_documents
         self._on_bad_row: OnBadRow = on_bad_row
@@ -184,10 +191,16 @@ class HuggingFaceDataset(Source):
 
 
 def hugging_face_dataset_facts(
-    *, messages_column: str | None = None, columns: Mapping[str, str] | None = None
+    *,
+    text_column: str | None = None,
+    messages_column: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    conversations: bool = False,
 ) -> SourceFacts:
     """Describe whether documents are lists of messages."""
-    return SourceFacts.of_column(messages_column or next((part for part in columns or {} if part != "text"), None))
+    return SourceFacts.of_columns(
+        text_column=text_column, messages_column=messages_column, columns=columns, conversations=conversations
+    )
 
 
 def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:

@@ -140,10 +140,7 @@ CONVERSATIONS = {  # rows, and the roles and texts that are read
 def test_conversations_are_read_in_the_forms_that_people_have(tmp_path, form):
     row, expected = CONVERSATIONS[form]
     (tmp_path / "rows.jsonl").write_bytes(lines(row))
-    first = next(iter(row))
-    part = "messages" if first in ("messages", "conversations") else "prompt"
-    named = {"prompt": "instruction" if "instruction" in row else "prompt"} if part == "prompt" else {part: first}
-    ((messages,), skipped) = read(Files(paths=str(tmp_path / "rows.jsonl"), columns=named))
+    ((messages,), skipped) = read(Files(paths=str(tmp_path / "rows.jsonl"), conversations=True))
     assert skipped == []
     assert [(turn.role, turn.text) for turn in read_conversation(messages)] == expected
 
@@ -249,7 +246,11 @@ def test_tools_and_template_arguments_are_refused(tmp_path):
         ("a.csv", b"id;text\n0;one\n", {}, r"source\.delimiter=';'"),
         ("a.csv", b'text\n"never closed\n', {}, r"a\.csv:2 is not a row.*source\.quoting=none"),
         ("a.jsonl", lines({"body": "x"}), {}, r"no column for text, only body.*source\.text_column"),
-        ("a.jsonl", lines({"messages": []}), {}, r"source\.messages_column=messages"),
+        ("a.jsonl", lines({"messages": []}), {}, r"source\.conversations=true"),
+        ("a.jsonl", lines({"instruction": "", "output": ""}), {}, r"source\.conversations=true"),
+        ("a.jsonl", lines({"text": "x"}), {"conversations": True}, r"no column for messages or completion and prompt"),
+        ("a.jsonl", b"", {"conversations": True, "text_column": "x"}, r"source\.text_column: must be null .*columns="),
+        ("a.txt", b"x", {"conversations": True}, r"no effect"),
         ("a.jsonl", lines({"body": "x"}), {"text_column": "boddy"}, r"source\.text_column=boddy.*Did you mean 'body'"),
         ("a.jsonl", b"{not\n", {}, r"a\.jsonl:1 is not JSON"),
         ("a.txt", b"x", {"text_column": "body"}, r"no effect"),

@@ -55,9 +55,9 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (require_conversations, "task=sft data=synthetic", "data=prepared source=fineweb_edu", r"task=sft"),
     (
         require_conversations,
-        "task=sft source=files source.paths=[a] source.messages_column=m",
-        "source.messages_column=null",
-        r"Did you mean source\.messages_column=messages",
+        "task=sft source=files source.paths=[a]",
+        "source.text_column=completion",
+        r"Did you mean source\.text_column=null source\.conversations=true",
     ),
     (require_conversations, "task=grpo init_from=x source=smoltalk", "source=wikitext", r"task=grpo"),
     (require_objective, DPO, "init_from=null", r"^init_from: must .*task=dpo.*Did you mean init_from="),

@@ -99,10 +99,13 @@ class RowShape:
         for part, name in self.columns.items():
             if name not in columns:
                 raise DataError(f"{_key(part)}={name}: {table} has only {has}.{suggest(name, columns)}")
-        found = {part for part in PARTS[self.kind] if any(name in columns for name in self.candidates(part))}
-        if not any(parts <= found for parts in NEEDED[self.kind]):
+        if not self._is_in(columns):
             parts = " or ".join(" and ".join(sorted(one)) for one in NEEDED[self.kind])
             raise DataError(f"{table} has no column for {parts}, only {has}.{self._fix(columns)}")
+
+    def _is_in(self, columns: Collection[str]) -> bool:
+        found = {part for part in PARTS[self.kind] if any(name in columns for name in self.candidates(part))}
+        return any(parts <= found for parts in NEEDED[self.kind])
 
     def content(self, row: Row, reading: Reading) -> str | Messages | ConversationError:
         """Return the row's text or messages, or the reason why there is none; its rule is a few words."""
@@ -124,8 +127,8 @@ class RowShape:
         return [column, not is_text, *([dict(sorted(others.items())), dict(self.roles)] if others or self.roles else [])]
 
     def _fix(self, columns: Collection[str]) -> str:
-        if self.kind == "text" and (name := next((name for name in USUAL_COLUMNS["messages"] if name in columns), "")):
-            return f" Read conversations with source.messages_column={name}."
+        if self.kind == "text" and RowShape("conversation")._is_in(columns):
+            return " Read conversations with source.conversations=true."
         if len(columns) == 1 and (sign := next((sign for sign in ";\t|" if sign in next(iter(columns))), None)):
             return f" Are its values separated otherwise? Set source.delimiter='{sign}'."
         option = "columns={chosen: NAME, rejected: NAME}" if self.kind == "pair" else f"{NEEDED[self.kind][0].copy().pop()}_column=NAME"
@@ -232,8 +235,11 @@ def shape_of(
     messages_column: str | None,
     columns: Mapping[str, str] | None = None,
     roles: Mapping[str, str] | None = None,
+    conversations: bool = False,
 ) -> RowShape:
     """Return the shape that these settings ask for; without any, the text in a column `text`.
+
+    `conversations` takes the usual columns of conversations.
 
     Raises:
         ConfigurationError: They contradict one another, or name no part of a row.
@@ -245,7 +251,11 @@ def shape_of(
     for part, name in (("text", text_column), ("messages", messages_column)):
         if name is not None and named.setdefault(part, name) != name:
             raise ConfigurationError(f"{_key(part)}={name} and source.columns.{part}={named[part]} differ; set one.")
-    kind = "conversation" if any(part != "text" for part in named) else "text"
+    if conversations and "text" in named:
+        fix = "set source.columns={prompt: NAME, completion: NAME}, or source.messages_column=NAME"
+        rule = "must be null with source.conversations=true (task=sft)"
+        raise ConfigurationError(f"{_key('text')}: {rule}, got {named['text']}; {fix}.")
+    kind = "conversation" if conversations or any(part != "text" for part in named) else "text"
     return RowShape(kind, named, dict(roles or {}))
 
 

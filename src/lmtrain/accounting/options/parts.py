@@ -215,9 +215,21 @@ class SourceFacts:
     has_pairs: bool = False
 
     @classmethod
-    def of_column(cls, messages_column: str | None) -> "SourceFacts":
-        """Return the facts of rows that are conversations where a column of messages is named."""
-        return cls(has_conversations=messages_column is not None, with_conversations="source.messages_column=messages")
+    def of_columns(
+        cls,
+        *,
+        text_column: str | None,
+        messages_column: str | None,
+        columns: Mapping[str, str] | None,
+        conversations: bool,
+    ) -> "SourceFacts":
+        """Return the facts of rows by their named columns, as `row_shapes.shape_of` reads them."""
+        has_text = text_column is not None or "text" in (columns or {})
+        has_parts = messages_column is not None or any(part != "text" for part in columns or {})
+        return cls(
+            has_conversations=has_parts or (conversations and not has_text),
+            with_conversations=f"{'source.text_column=null ' if has_text else ''}source.conversations=true",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,7 +107,11 @@ def require_conversations(config: RunConfig) -> None:
         return
     if not (packing.needs_conversations or objective):
         return
-    own = f"{facts.with_conversations} (a column of lists of {{role, content}}), " if facts.with_conversations else ""
+    own = (
+        f"{facts.with_conversations} (rows of messages, or of prompt and completion), "
+        if facts.with_conversations
+        else ""
+    )
     text = "" if objective else ", or task=pretrain for all words of the text"
     rule = f"one of conversations with task={objective.task if objective else 'sft'}"
     raise wrong("source", rule, source.word, f"{own}source=made_conversations{text}")
