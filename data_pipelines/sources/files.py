@@ -207,12 +207,12 @@ class Files(FileSource):
         """Name files, folders, globs or addresses; each may be compressed with gzip, bzip2, xz or zstd.
 
         `text_column` (None: `text`) or `messages_column` is the document in a row of a table; `columns` names the
-        columns of a conversation's parts (messages, system, prompt, input, completion), `roles` maps other names of
-        roles to ours; `conversations` takes a conversation's usual columns where none is named. `format` None goes by
-        each file's suffix; `delimiter` and `quoting` None by csv or tsv. A row without a document is skipped and
-        counted, or with `on_bad_row` "error" refused. A folder is searched for text, source code and tables, and for
-        `more_suffixes`. The documents of `validation_paths` are for validation, all others train; a file in both is for
-        validation.
+        columns of a conversation's parts (messages, system, history, prompt, input, completion), `roles` maps other
+        names of roles to ours; `conversations` takes a conversation's usual columns where none is named. `format` None
+        goes by each file's suffix; `delimiter` and `quoting` None by csv or tsv. A row without a document is skipped
+        and counted, or with `on_bad_row` "error" refused. A folder is searched for text, source code and tables, and
+        for `more_suffixes`. The documents of `validation_paths` are for validation, all others train; a file in both is
+        for validation.
 
         Raises:
             ConfigurationError: No path, contradicting columns, or an unknown choice.

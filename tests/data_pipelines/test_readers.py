@@ -129,6 +129,15 @@ CONVERSATIONS = {  # rows, and the roles and texts that are read
     "prompt messages": ({"prompt": [USER], "completion": [ANSWER]}, [("user", "Q"), ("assistant", "A")]),
     "alpaca": ({"instruction": "Q", "input": "x", "output": "A"}, [("user", "Q\n\nx"), ("assistant", "A")]),
     "alpaca without input": ({"instruction": "Q", "input": "", "output": "A"}, [("user", "Q"), ("assistant", "A")]),
+    "history": (
+        {"instruction": "Q", "output": "A", "system": "S", "history": [["E", "F"]]},
+        [("system", "S"), ("user", "E"), ("assistant", "F"), ("user", "Q"), ("assistant", "A")],
+    ),
+    "history as text": (
+        {"instruction": "Q", "output": "A", "history": '[["E", "F"]]'},
+        [("user", "E"), ("assistant", "F"), ("user", "Q"), ("assistant", "A")],
+    ),
+    "no history": ({"prompt": "Q", "completion": "A", "history": []}, [("user", "Q"), ("assistant", "A")]),
     "system column": (
         {"system": "S", "prompt": "Q", "response": "A"},
         [("system", "S"), ("user", "Q"), ("assistant", "A")],
@@ -143,6 +152,20 @@ def test_conversations_are_read_in_the_forms_that_people_have(tmp_path, form):
     ((messages,), skipped) = read(Files(paths=str(tmp_path / "rows.jsonl"), conversations=True))
     assert skipped == []
     assert [(turn.role, turn.text) for turn in read_conversation(messages)] == expected
+
+
+def test_what_a_conversation_would_lose_is_counted_or_refused(tmp_path, capsys):
+    rows = [
+        {"messages": [USER, {**ANSWER, "reasoning_content": "R"}]},
+        {"prompt": "Q", "completion": "A", "history": "none"},
+        {"prompt": "Q", "completion": "A", "history": [USER, ANSWER]},
+        {"prompt": [USER], "completion": "A", "history": [["E", "F"]]},
+    ]
+    (tmp_path / "rows.jsonl").write_bytes(lines(*rows))
+    documents, reasons = read(Files(paths=str(tmp_path / "rows.jsonl"), conversations=True))
+    assert len(documents) == 1
+    assert all(reason.startswith("history") for reason in reasons)
+    assert "ignored keys of messages: reasoning_content (1)" in capsys.readouterr().err
 
 
 def test_columns_and_roles_of_other_names_are_mapped(tmp_path):

@@ -1,6 +1,7 @@
 """What a row of a table holds: a text, a conversation, or a preference pair, in the forms that data sets have them.
 
-Conversations: OpenAI's messages, ShareGPT's, prompt and completion (TRL), instruction, input and output (Alpaca).
+Conversations: OpenAI's messages, ShareGPT's, prompt and completion (TRL), instruction, input and output (Alpaca), with
+a history of earlier questions and answers (LLaMA-Factory).
 Pairs: prompt, chosen and rejected as texts or messages, or whole conversations whose shared beginning is the prompt.
 """
 
@@ -32,6 +33,7 @@ USUAL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("text",),
     "messages": ("messages", "conversations"),
     "system": ("system", "system_prompt"),
+    "history": ("history",),
     "prompt": ("prompt", "instruction"),
     "input": ("input",),
     "completion": ("completion", "output", "response"),
@@ -40,8 +42,8 @@ USUAL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("text",),
-    "conversation": ("messages", "system", "prompt", "input", "completion"),
-    "pair": ("system", "prompt", "chosen", "rejected"),
+    "conversation": ("messages", "system", "history", "prompt", "input", "completion"),
+    "pair": ("system", "history", "prompt", "chosen", "rejected"),
 }
 NEEDED: Final[Mapping[str, tuple[set[str], ...]]] = {
     "text": ({"text"},),
@@ -185,12 +187,27 @@ class RowShape:
         return (*prompt, {**chosen[0], REJECTED: rejected})
 
     def _turns(self, value: Any, role: str, reading: Reading, row: Row | None = None) -> list[Mapping[str, Any]]:
-        """Return messages as they are, a text as a message of the role after the row's system text."""
+        """Return messages as they are, a text as a message of the role after the row's system text and history."""
         if not isinstance(value, str):
+            if row is not None and self._value(row, "history"):
+                raise _bad("history next to a prompt of messages")
             return self._messages([value] if isinstance(value, Mapping) else value, reading)
         system = self._value(row, "system") if row is not None else None
         before = [{"role": SYSTEM, "content": system}] if isinstance(system, str) and system.strip() else []
-        return [*before, {"role": role, "content": value}]
+        return [*before, *(self._history(row) if row is not None else ()), {"role": role, "content": value}]
+
+    def _history(self, row: Row) -> list[Mapping[str, Any]]:
+        """Return the turns of earlier questions, each with its answer; text is read as JSON, for tables of text."""
+        value = self._value(row, "history")
+        try:
+            rounds: Any = (foreign_json.parse(value) if value.strip() else None) if isinstance(value, str) else value
+            return [
+                {"role": role, "content": text}
+                for question, answer in (pair if isinstance(pair, (list, tuple)) else () for pair in rounds or ())
+                for role, text in ((USER, question), (ASSISTANT, answer))
+            ]
+        except (TypeError, ValueError) as problem:
+            raise _bad("history is not a list of questions and answers") from problem
 
     def _messages(self, value: Any, reading: Reading) -> list[Mapping[str, Any]]:
         """Return messages with our roles; text is read as JSON, for tables of text."""
