@@ -217,6 +217,17 @@ def test_pairs_are_read_in_the_forms_that_people_have(tmp_path, row):
         ({"prompt": "Q", "chosen": [USER], "rejected": "A"}, "chosen is not the assistant's one answer"),
         ({"prompt": [ANSWER], "chosen": "A", "rejected": "B"}, "assistant turn before any user turn"),
         ({"prompt": "Q", "chosen": "", "rejected": "B"}, "no chosen"),
+        (
+            {"chosen": "\n\nHuman: Q\n\nAssistant: A", "rejected": "\n\nHuman: R\n\nAssistant: B"},
+            "chosen is not the assistant's one answer",
+        ),
+        (
+            {
+                "chosen": "\n\nHuman: Q\n\nAssistant: A",
+                "rejected": "\n\nHuman: Q\n\nAssistant: B\n\nHuman: R\n\nAssistant: C",
+            },
+            "rejected is not the assistant's one answer",
+        ),
     ],
 )
 def test_bad_pairs_are_skipped_or_refused(tmp_path, row, reason):

@@ -6,6 +6,7 @@ Pairs: prompt, chosen and rejected as texts or messages, or whole conversations 
 """
 
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
@@ -59,6 +60,7 @@ USUAL_ROLES: Final[Mapping[str, str]] = {
     "model": ASSISTANT,
     "observation": TOOL,
 }
+NEXT_TURN: Final = re.compile(r"(?:\A|\n\n)(?:Human|Assistant):")  # in a conversation written as one text (Anthropic HH)
 FUNCTION_CALL: Final = "function_call"  # ShareGPT's role of a call, whose text is JSON
 
 
@@ -203,7 +205,8 @@ class RowShape:
             rounds: Any = (foreign_json.parse(value) if value.strip() else None) if isinstance(value, str) else value
             return [
                 {"role": role, "content": text}
-                for question, answer in (pair if isinstance(pair, (list, tuple)) else () for pair in rounds or ())
+                for pair in rounds or ()
+                for question, answer in [cast("Any", pair if isinstance(pair, (list, tuple)) else ())]
                 for role, text in ((USER, question), (ASSISTANT, answer))
             ]
         except (TypeError, ValueError) as problem:
@@ -277,10 +280,14 @@ def shape_of(
 
 
 def _split_texts(chosen: str, rejected: str) -> dict[str, Any]:
-    """Take the shared beginning of two texts, up to a space, as their prompt."""
+    """Take the shared beginning of two texts, up to a space, as their prompt; what follows must be one answer each."""
     shared = os.path.commonprefix([chosen, rejected])
     shared = shared[: max(shared.rfind(" "), shared.rfind("\n")) + 1]
-    return {"prompt": shared.strip(), "chosen": chosen[len(shared) :], "rejected": rejected[len(shared) :]}
+    parts = {"prompt": shared.strip(), "chosen": chosen[len(shared) :], "rejected": rejected[len(shared) :]}
+    for part in ("chosen", "rejected"):
+        if NEXT_TURN.search(parts[part]):
+            raise _bad(f"{part} is not the assistant's one answer to the prompt")
+    return parts
 
 
 def _key(part: str) -> str:
