@@ -6,6 +6,7 @@ A row is a mapping of columns, or the reason why it could not be read. Every fil
 import csv
 import io
 import json
+import re
 import tempfile
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -196,20 +197,25 @@ def _separated(
                 yield rows.line_num, row
             first = rows.line_num + 1
     except csv.Error as problem:
-        fix = "set source.quoting=none, correct it, or leave the file out"
-        raise DataError(f"{file.address}:{first} is not a row of a table: {problem} (an open quote?); {fix}.") from problem
+        is_line_end = "new-line" in str(problem)
+        why = "a line of it ends with CR alone" if is_line_end else f"{problem} (an open quote?)"
+        fix = "end all lines with LF" if is_line_end else "set source.quoting=none, correct it"
+        raise DataError(f"{file.address}:{first} is not a row of a table: {why}; {fix}, or leave the file out.") from problem
 
 
 def _text_lines(content: io.BufferedReader, reading: Reading, *, address: str) -> Iterator[str]:
-    """Yield lines of text with their ends, as `csv` expects them."""
+    """Yield lines of text with their ends, as `csv` expects them; a first line with CR inside shows that CR ends lines."""
+    has_cr = False
     for number, line in numbered_lines(content):
         where = f"{address}:{number}"
         if line is None:
             raise DataError(f"{where} is longer than {MAX_LINE_BYTES // 1_000_000} MB; split it, or leave it out.")
         try:
-            yield reading.decode(line, where=where) + "\n"
+            text = reading.decode(line, where=where)
         except ValueError as problem:
             raise DataError(f"{where} is not UTF-8 text: it {problem}. Convert it, or leave it out.") from problem
+        has_cr = has_cr or (number == 1 and "\r" in text)
+        yield from re.split(r"(?<=\r)", f"{text}\n") if has_cr else (f"{text}\n",)
 
 
 def _require_once(names: list[str], wanted: Collection[str], file: FoundFile) -> None:
