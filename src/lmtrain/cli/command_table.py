@@ -22,7 +22,7 @@ VERBS: Final = {
     "pipeline": ("pipeline:pipeline", "from text to a model to talk to, with a report card"),
     "export": ("export:export", "write a model for other tools: hf (also vLLM), gguf, peft"),
     "import": ("import_hf:import_model", "import a model of transformers or an adapter of PEFT"),
-    "push": ("push:push", "send a run to the Hugging Face Hub: its model, or all of it"),
+    "push": ("push:push", "send a run's model to the Hugging Face Hub"),
     "ls": ("runs:ls", "list all runs with their state, step, loss and validation"),
     "show": ("runs:show", "show a run: its state, results, files, what is next"),
     "tail": ("runs:tail", "print a run's newest steps, and follow it"),
