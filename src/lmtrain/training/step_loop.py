@@ -109,9 +109,10 @@ class StepLoop(_TrainingEpochLoop):
         steps of all optimizers.
         """
         if not self._is_fast:
-            module = self.trainer.lightning_module
+            module: Any = self.trainer.lightning_module  # None before a training
             is_manual = module is not None and not module.automatic_optimization
-            return self.batch_progress.total.processed if is_manual else super().global_step
+            batches: Any = self.batch_progress.total  # of three counts, where its type names two (2.6)
+            return batches.processed if is_manual else super().global_step
         return self.automatic_optimization.optim_progress.optimizer_steps
 
     @override
