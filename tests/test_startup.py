@@ -64,7 +64,7 @@ def test_a_plan_of_a_known_model_needs_no_torch() -> None:
     assert num_modules < NUM_MODULES["plan"]
 
 
-OF_FOLDERS = ("ls RUN", "show RUN", "tail RUN --once", "ledger RUN", "report RUN", "diff RUN RUN", "compare RUN")
+OF_FOLDERS = ("ls RUN", "show RUN", "tail RUN --once", "ledger RUN", "report RUN", "compare RUN")
 
 
 def test_what_only_reads_the_folders_of_runs_loads_no_torch(tmp_path: Path) -> None:

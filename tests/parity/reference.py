@@ -67,7 +67,9 @@ def theirs(model: LanguageModel, options: dict[str, Any], *, attention: str = "e
     """Build the class of transformers for a model of ours, with a copy of its weights."""
     config = export_config(settings(type(model), options))
     reference = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(**config, pad_token_id=None),  # OLMoE's is 1 by default, whose row learns nothing there
+        AutoConfig.for_model(
+            **config | {"pad_token_id": None}
+        ),  # OLMoE's is 1 by default, whose row learns nothing there
         attn_implementation=attention,
         dtype=torch.float32,
     )

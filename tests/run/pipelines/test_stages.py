@@ -54,7 +54,7 @@ def test_a_tokenizer_and_model_of_all_trainings_are_those_of_the_first(tmp_path:
         ("budget.tokens=3", r"write each\.budget\.tokens=3 .* base\.budget"),
         ("pipelin=speedrun_cpu", r"Did you mean 'pipeline'\?"),
         ("talkr.seed=3", r"Did you mean 'talker'\?"),
-        ("speedrun_cpu", "is not KEY=VALUE"),
+        ("speedrun_cpu", "must be KEY=VALUE"),
         ("talker.run.name=x", r"talker\.run\.name=x is decided by the stage's place"),
         ("run.name=a/../b", "run.name: must be"),
     ],

@@ -12,7 +12,14 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.gate import checked_configs
 from lmtrain.run.planning.calibration import kind_here, measurements_of, peak_here
-from lmtrain.run.planning.choices import advice, faster, with_compilation, with_recompute, with_strategy
+from lmtrain.run.planning.choices import (
+    advice,
+    faster,
+    setting_if_known,
+    with_compilation,
+    with_recompute,
+    with_strategy,
+)
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.prepared_tokens import (
@@ -74,9 +81,12 @@ def planned_runs(
         config, recompute = with_recompute(config)
         plan, fit = plan_of(config)
         on_cpu = config.cluster.device is None and kind_here(config, measurements_of(config)) == "cpu"
-        config, compilation = with_compilation(config, plan, on_cpu=on_cpu)
-        if compilation:
+        eager, compilation = with_compilation(config, plan, on_cpu=on_cpu)
+        if compilation and (on_cpu or setting_if_known(eager)):  # else a short run is planned as compiled
+            config = eager
             plan, fit = plan_of(config)
+        else:
+            compilation = None
         _require_ramps(config, plan)
         epochs = source_epochs(config, plan.horizon.tokens)
         plan = replace(plan, scaling=config.scaling, source_epochs=epochs, awaits_data=awaited_facts(config))
