@@ -33,7 +33,15 @@ def ids(num=50, seed=3):
     return torch.randint(257, (2, num), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture(scope="module", params=[(name, seed) for name in FAMILIES for seed in SEEDS], ids=str)
+# A draw of each family is checked with every change, the others by `make test-slow`.
+DRAWS = [
+    pytest.param((name, seed), id=f"{name}-{seed}", marks=[pytest.mark.slow] if seed != SEEDS[0] else [])
+    for name in FAMILIES
+    for seed in SEEDS
+]
+
+
+@pytest.fixture(scope="module", params=DRAWS)
 def pair(request, tmp_path_factory):
     """Return a model of transformers, ours imported from its folder, and the two folders."""
     name, seed = request.param

@@ -16,11 +16,16 @@ from lmtrain.cli.commands.plan import plan_json
 from lmtrain.cli.commands.simulate import simulate
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.builders.model import build_strategy
-from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.planning.choices import setting_on_paper
+from lmtrain.run.planning.known_models import TABLE
 from tests.configs import config_of
 
-MODELS = sorted(path.stem for path in (conf_folder() / "model").glob("*.yaml") if path.stem != "imported")
+# The models of the shipped table, and one of each further kind of block.
+KINDS = ("gemma_2_2b", "olmo_2_1b", "glm_4_9b", "gpt_oss_20b", "deepseek_v2_lite", "lfm2_350m", "qwen_3_30b_a3b")
+MODELS = [
+    *sorted({name.partition("@")[0] for name in json.loads(TABLE.read_text())["models"]}),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in KINDS),  # each is measured first
+]
 SMALL = ("llama_tiny", "llama_3_2_1b", "gpt2_124m", "mixtral_tiny")
 WORDS = ("cluster=h100_8x", "optimizer=adamw", "precision=bf16_mixed", "batch.context_tokens=256", "compile=blocks")
 

@@ -35,7 +35,7 @@ def stock(module: pl.LightningModule, folder: Path) -> pl.LightningModule:
 @pytest.mark.parametrize("kind", [PlainModule, TwoOptimizers], ids=["one argument", "manual, two optimizers"])
 def test_it_trains_as_in_a_stock_trainer(kind: type[PlainModule], tmp_path: Path) -> None:
     module = kind()
-    budget = callbacks.TokenBudget(steps=10 if kind is PlainModule else 20)
+    budget = callbacks.TokenBudget(steps=10)
     log = callbacks.StepLog(every_steps=1)
     trainer = make_trainer(
         strategy="auto", precision="32-true", accelerator="cpu", folder=tmp_path, callbacks=[log, budget]

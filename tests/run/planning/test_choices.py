@@ -205,7 +205,6 @@ def test_a_typed_micro_batch_has_to_fit_and_a_typed_recomputation_stays(only_kno
         (["budget.tokens=120K", "compile=model"], True),
         (["budget.hours=0.03"], False),
         (["budget.hours=1"], True),
-        (["cluster=h100_8x", "batch.tokens_per_step=32768", "budget.tokens=10M"], False),
         (["cluster=h100_8x", "model=gpt2_124m", "batch.tokens_per_step=524288", "budget.tokens=10B"], True),
     ],
 )

@@ -24,7 +24,7 @@ from lmtrain.inference.sampling import Sampling
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.run.stored_runs.exported_models import model_to_export
 from lmtrain.run.stored_runs.find_run import find_job
-from lmtrain.run.stored_runs.loaded_models import has_conversed, model_to_run, score_split, score_text
+from lmtrain.run.stored_runs.loaded_models import has_conversed, model_to_run, score_split, score_texts
 from lmtrain.storage.hashed_folder import MANIFEST, write_atomically
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.interop.hugging_face import imported, saved
@@ -93,7 +93,7 @@ def loaded(*, vocab_size=257, num_tokens=64, init_std=0.0) -> LoadedModel:
 @pytest.mark.parametrize("vocab_size", [257, 320])  # the second has ids beyond the tokenizer's
 @pytest.mark.parametrize(("text", "context_tokens"), [("a", None), ("é" * 70, None), ("some words " * 9, 5)])
 def test_a_model_without_an_opinion_needs_the_bits_of_its_vocabulary(vocab_size, text, context_tokens):
-    found = score_text(loaded(vocab_size=vocab_size), text, context_tokens=context_tokens, batch_tokens=100)
+    found = score_texts(loaded(vocab_size=vocab_size), [text], context_tokens=context_tokens, batch_tokens=100)
     assert found.num_bytes == len(text.encode())
     bits = torch.tensor(float(vocab_size)).log2().item()
     assert found.bits_per_byte == pytest.approx(bits, abs=1e-6)
