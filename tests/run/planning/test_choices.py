@@ -55,8 +55,20 @@ def composed() -> list[RunConfig]:
     return [with_words(model, choice) for choice in choices for model in models]
 
 
-def test_a_faster_recomputation_and_micro_batch_are_advised() -> None:
+def test_a_choice_of_strategy_weighs_recomputation_where_none_is_chosen() -> None:
     words = ["model=llama_3_1_70b", "cluster=h100_8x", "cluster.num_nodes=32", "budget.tokens=1T"]
+    (chosen,) = planned_runs(words)
+    (kept,) = planned_runs([*words, "strategy=context", "strategy.reduce_every_micro_step=true"])
+    assert (chosen.config.strategy.word, chosen.config.recompute.word) == ("fsdp", "every_block")
+    assert chosen.plan.fits
+    assert kept.plan.fits
+    assert chosen.plan.speed is not None
+    assert kept.plan.speed is not None
+    assert chosen.plan.speed.step_seconds < 0.6 * kept.plan.speed.step_seconds
+
+
+def test_a_faster_micro_batch_is_advised() -> None:
+    words = ["model=llama_3_2_1b", "cluster=h100_8x", "strategy=fsdp", "batch.context_tokens=1024"]
     (run,) = planned_runs(words)
     (line,) = (line for line in run.advice.lines if "times as fast" in line)
     gain, _, advised = line.partition(" times as fast with ")

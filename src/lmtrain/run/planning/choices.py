@@ -202,13 +202,16 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
             require_parts_of_strategy(best.config)
         except ConfigurationError:  # an optimizer, a layer or a part that this one does not take
             continue
-        return config.changed(strategy=best.config.strategy), _reason(config, best)
+        recompute = config.recompute if chooses_recompute(config) else best.config.recompute
+        return config.changed(strategy=best.config.strategy, recompute=recompute), _reason(config, best)
     config.divided(single.batch if config.batch.is_auto else config.batch)
     return config, None  # the plan names the fault
 
 
 def _reason(config: RunConfig, best: Candidate) -> str:
-    name = " ".join((best.config.strategy.word, *(word for word in best.words if "." in word.partition("=")[0])))
+    is_left = chooses_recompute(config)  # to the line about it
+    words = (word for word in best.words if not (is_left and _group(word) == RecomputeFacts.group))
+    name = " ".join((best.config.strategy.word, *words))
     sizes = f"{best.num_bytes / 1e9:.1f} GB of {(best.device_bytes or 0) / 1e9:.1f} GB per device"
     speed = f", {1 / best.cost:,.0f} tokens/s of each" if best.cost else ""
     found = f"{name} takes {sizes}{speed}" if best.fits else f"nothing fits; {name} needs {sizes}"
@@ -216,10 +219,15 @@ def _reason(config: RunConfig, best: Candidate) -> str:
 
 
 def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
-    """Yield the config under each strategy of one process's numbers, as it is and with its savings."""
-    again: list[Words] = [()]
+    """Yield the config under each strategy of one process's numbers, as it is, with its savings and recomputed.
+
+    Where nothing is recomputed, every block may be, of models that need not be measured for it.
+    """
+    again: dict[Words, SettingOf] = {(): setting_on_paper}
     if chooses_recompute(config):
-        again = [(word,) for word in _recomputations()]
+        again = {(word,): setting_on_paper for word in _recomputations()}
+    elif (config.facts(RecomputeFacts) or RecomputeFacts()).keeps_all:
+        again |= {(word,): setting_if_known for word in words_of(RecomputeFacts, lambda facts: facts.keeps_least)}
     for word in _strategies(config):
         changed = _with_settings_kept(config, word)
         free = tuple(
@@ -228,16 +236,16 @@ def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
             if saving.partition("=")[0] not in config.strategy.values
         )
         for words in dict.fromkeys(((), free)):
-            for recompute in again:
-                found = weighed(changed, (*recompute, *words), setting_of=_setting_of_strategy)
+            for recompute, setting_of in again.items():
+                found = weighed(changed, (*recompute, *words), setting_of=partial(_of_taken, setting_of=setting_of))
                 if found:
                     yield found
 
 
-def _setting_of_strategy(config: RunConfig) -> Setting:
+def _of_taken(config: RunConfig, *, setting_of: SettingOf) -> Setting | None:
     """Return the inputs of the memory under a strategy that takes the run's optimizer."""
     require_settings(config)
-    return setting_on_paper(config)
+    return setting_of(config)
 
 
 def _strategies(config: RunConfig) -> list[str]:
