@@ -15,7 +15,7 @@ from lmtrain.interop.folders import CONFIG
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, end_ids
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import one_line
+from lmtrain.storage.damage import one_line, read_object
 from lmtrain.tokenizers.base import TOKENIZER_FILE, ChatTemplate, Tokenizer, is_unicode, reject_panics
 from lmtrain.tokenizers.templates import TOKENIZER_CONFIG, token_named
 
@@ -91,7 +91,7 @@ def lay_out_for_one_token(model: nn.Module) -> None:
 
 def id_of_begin(tokenizer: Tokenizer, folder: Path) -> int | None:
     """Return the id at the beginning of a text by a folder's configuration, None without one."""
-    return tokenizer.special_tokens.get(token_named(_json(folder / TOKENIZER_CONFIG).get("bos_token")))
+    return tokenizer.special_tokens.get(token_named(read_object(folder / TOKENIZER_CONFIG).get("bos_token")))
 
 
 def ids_added(folder: Path) -> tuple[int, ...]:
@@ -114,17 +114,7 @@ def ids_added(folder: Path) -> tuple[int, ...]:
 
 def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:
     """Return the ids at a text's end: of the tokenizer, and of a folder's generation config or else its config."""
-    found = (_json(folder / name).get("eos_token_id") for name in (GENERATION_CONFIG, CONFIG)) if folder else ()
+    found = (read_object(folder / name).get("eos_token_id") for name in (GENERATION_CONFIG, CONFIG)) if folder else ()
     more: Any = next((ids for ids in found if ids is not None), None)
     ids: list[Any] = more if isinstance(more, list) else [more]
     return frozenset([*end_ids(tokenizer), *(id_ for id_ in ids if isinstance(id_, int))])
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = foreign_json.read(path)
-    except ValueError as problem:
-        raise DataError(f"{path} is damaged ({problem}); copy it again.") from problem
-    return content if isinstance(content, dict) else {}

@@ -3,9 +3,10 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lmtrain.errors import LMTRAIN_ERRORS, DataError
+from lmtrain.storage import foreign_json
 
 KINDS: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError)
 DAMAGES: Final = (*KINDS, RecursionError, MemoryError)
@@ -24,6 +25,21 @@ def told_as_damage(what: Path | str, *, fix: str = "restore or rebuild it") -> G
         raise
     except DAMAGES as problem:
         raise DataError(f"{what} is damaged ({one_line(problem)}); {fix}.") from problem
+
+
+def read_object(path: Path, *, fix: str = "copy it again") -> dict[str, Any]:
+    """Return the JSON object of a file from anywhere; empty where there is no file, or another value.
+
+    Raises:
+        DataError: It is damaged.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        content = foreign_json.read(path)
+    except ValueError as problem:
+        raise DataError(f"{path} is damaged ({problem}); {fix}.") from problem
+    return content if isinstance(content, dict) else {}
 
 
 def one_line(problem: BaseException, *, most: int = 300) -> str:

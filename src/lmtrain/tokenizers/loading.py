@@ -6,7 +6,7 @@ from typing import Any
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest_path
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage.damage import read_object, told_as_damage
 from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, ChatTemplate, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer, read_content
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -37,7 +37,7 @@ def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tok
 
 
 def _loaded(text: str, folder: Path, end_of_text: str | None) -> Tokenizer:
-    meta = _read_json(folder / META_FILE)
+    meta = read_object(folder / META_FILE, fix="restore or rebuild it")
     if meta.get("kind") == "byte_level":
         size = meta.get("vocab_size")
         if not isinstance(size, int):
@@ -66,7 +66,7 @@ def _usual_end_of_text(tokenizer_json: str, configured: str) -> str:
 
 def _configured_end(folder: Path) -> str:
     for file in (TOKENIZER_CONFIG, "special_tokens_map.json"):
-        if end := token_named(_read_json(folder / file).get("eos_token")):
+        if end := token_named(read_object(folder / file, fix="restore or rebuild it").get("eos_token")):
             return end
     return ""
 
@@ -84,16 +84,6 @@ def _read_text(path: Path) -> str:
         return foreign_json.read_bytes(path).decode()
     except ValueError as problem:
         raise DataError(f"tokenizer folder {path.parent} is damaged ({problem}); restore or rebuild it.") from problem
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = foreign_json.read(path)
-    except ValueError as problem:
-        raise DataError(f"{path} is damaged ({problem}); restore or rebuild it.") from problem
-    return content if isinstance(content, dict) else {}
 
 
 MORE_FILES = (TOKENIZER_CONFIG, "special_tokens_map.json", TEMPLATE_FILE)  # end-of-text token, and chat template

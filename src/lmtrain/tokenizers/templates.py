@@ -14,9 +14,8 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage.damage import read_object, told_as_damage
 from lmtrain.tokenizers.base import ChatTemplate, Tokenizer
 from lmtrain.tokenizers.conversation import ASSISTANT, USER, ConversationError, Turn
 from lmtrain.tokenizers.template_renderer import TemplateProblem, TemplateRenderer
@@ -33,7 +32,7 @@ def read_template(folder: Path) -> ChatTemplate | None:
     Raises:
         DataError: A file of the folder is damaged.
     """
-    config = _config(folder)
+    config = read_object(folder / TOKENIZER_CONFIG)
     found = config.get("chat_template")
     if isinstance(found, list):  # several by name
         named = (each for each in found if isinstance(each, dict) and each.get("name") == "default")
@@ -181,14 +180,3 @@ def _encoded(tokenizer: Tokenizer, text: str, mark: str) -> list[int]:
         ids += [*plain_ids(text[start : found[0]]), specials[found[2]]]
         start = found[0] - found[1]
     return ids + plain_ids(text[start:])
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / TOKENIZER_CONFIG
-    if not path.is_file():
-        return {}
-    try:
-        content = foreign_json.read(path)
-    except ValueError as problem:
-        raise DataError(f"{path} is damaged ({problem}); copy it again.") from problem
-    return content if isinstance(content, dict) else {}
