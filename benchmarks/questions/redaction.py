@@ -1,7 +1,7 @@
 """Which rules keep secrets out of a run's files: ours, or detect-secrets'?
 
 A secret is caught where none of it stays in the text; harmless text should stay as it is. Needs `pip install
-detect-secrets` in an environment of its own:
+detect-secrets` in a separate environment:
 
     PYTHONPATH=src SCRATCH/bin/python benchmarks/questions/redaction.py
 """

@@ -116,7 +116,7 @@ class Heartbeat(RunCallback):
                 break
             time.sleep(LOOK_SECONDS)
         for beat in lost:
-            sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.told(now=unix_seconds())}\n")
+            sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.description(now=unix_seconds())}\n")
 
     def _follow(self, kind: Kind) -> None:
         if kind == "compile":  # part of the first step or of an evaluation, with its long allowance

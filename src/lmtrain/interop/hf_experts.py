@@ -12,7 +12,7 @@ from lmtrain.models.mixture_of_experts import Experts
 Settings = Mapping[str, Any]
 Layout = Literal["same", "transposed", "pairs", "transposed_pairs"]
 Region = tuple[slice | int, ...]
-Place = tuple[str, Region, Layout]  # a tensor of theirs, its part of ours, and its layout
+Place = tuple[str, Region, Layout]  # a tensor of transformers, the part of our tensor, and the layout
 BIAS_AS_IT_IS: Final = 0.0  # no key of theirs moves it
 
 MIXED: Final[dict[tuple[bool, bool], Layout]] = {  # by whether it is down, and a bias

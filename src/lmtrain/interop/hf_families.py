@@ -36,7 +36,7 @@ class Family:
     """A class of transformers.
 
     `defaults` are what it takes where config.json has no such key. `always` and `derived` (from other settings) are
-    settings of ours that no key changes; `keys` are settings beyond those of all classes, `biases` the places that
+    our settings that no key changes; `keys` are settings beyond those of all classes, `biases` the places that
     a key of true or false gives biases. `windows`: "all" layers or those from "max_window_layers" on, the
     "unrotated", or all but each such a layer; None has none. `rope_by_layer` has a base for windows, `partial` a
     share that rotates, `recurrent` layers without attention, `latent` attention from latent vectors. `names` are of

@@ -50,7 +50,7 @@ class Beat:
         """Return a number, smaller for a rank behind another."""
         return self.micro_steps, ACTIVITIES.index(self.activity)
 
-    def told(self, *, now: float) -> str:
+    def description(self, *, now: float) -> str:
         """Return the activity in words, with its age at `now` in unix seconds."""
         where = f" of step {self.step}" if self.step else ""
         return f"{self.activity}{where}, for {max(0.0, now - self.since):.1f} s"
@@ -125,7 +125,7 @@ def lost_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
     return [beat for beat in beats if beat.rank != besides and beat.activity != CONNECTION_LOST]
 
 
-MOST_TOLD: Final = 8
+MOST_NAMED: Final = 8
 INNERMOST_FRAMES: Final = 12
 
 
@@ -158,18 +158,18 @@ def hang_report(folder: Path, beats: Sequence[Beat], *, num_ranks: int, now: flo
     waiting = [beat for beat in beats if beat.progress != least]
     lines = [f"No rank of {num_ranks} has got on for {quiet:.0f} s (hang)."]
     if waiting:
-        names = ", ".join(f"rank {beat.rank}" for beat in late[:MOST_TOLD]) + ", ..." * (len(late) > MOST_TOLD)
+        names = ", ".join(f"rank {beat.rank}" for beat in late[:MOST_NAMED]) + ", ..." * (len(late) > MOST_NAMED)
         lines.append(f"Behind the others: {names}; they wait for it.")
     elif num_ranks > 1:
         lines.append("All are equally far: each waits for the others' messages. Look at the network.")
-    for beat in late[:MOST_TOLD]:
-        lines.append(f"rank {beat.rank} (process {beat.process} on {beat.host}): {beat.told(now=now)}")
+    for beat in late[:MOST_NAMED]:
+        lines.append(f"rank {beat.rank} (process {beat.process} on {beat.host}): {beat.description(now=now)}")
         silent = (
             f"  its process gives no sign of life for {now - beat.beat_at:.0f} s: stopped, or in code that holds "
             f"Python's lock; py-spy dump --pid {beat.process}"
         )
         lines.append((read_stack(folder, beat.rank, since=now - quiet) or silent).rstrip())
-    lines += [f"  rank {beat.rank}: {beat.told(now=now)}" for beat in waiting[:MOST_TOLD]]
+    lines += [f"  rank {beat.rank}: {beat.description(now=now)}" for beat in waiting[:MOST_NAMED]]
     return "\n".join(lines) + "\n"
 
 
@@ -201,7 +201,7 @@ class HangWatch:
         self._every_seconds, self._report_after = every_seconds, report_after_seconds
         self._tell, self._clock = tell, clock
         self._stuck_since: float | None = None  # of the stall for which this rank wrote its stack
-        self._told = False
+        self._is_reported = False
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -224,15 +224,15 @@ class HangWatch:
         now, beat = self._clock(), self._heartbeat.beat
         self._heartbeat.alive(at=now)
         if self._stuck_since is not None and beat.since != self._stuck_since:
-            if self._told:
+            if self._is_reported:
                 self._tell(f"The ranks go on after {now - self._stuck_since:.0f} s.\n")
-            self._stuck_since, self._told = None, False
+            self._stuck_since, self._is_reported = None, False
         if not self._is_stuck(beat, now):
             return
         if self._stuck_since is None:
             self._stuck_since = beat.since
             write_stack(self._folder, beat.rank)
-        elif not self._told:
+        elif not self._is_reported:
             self._report(now)
 
     def _report(self, now: float) -> None:
@@ -247,7 +247,7 @@ class HangWatch:
         path = self._folder / "events" / f"hang_{time.strftime('%Y%m%d_%H%M%S')}.txt"
         write_text(path, text)
         self._tell(f"{text}This report is {path}.\n")
-        self._told = True
+        self._is_reported = True
 
     def _is_stuck(self, beat: Beat, now: float) -> bool:
         """Return whether an activity takes longer than it may."""

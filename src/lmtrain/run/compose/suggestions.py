@@ -1,7 +1,6 @@
 """The message for a word that no config knows, with the words to type instead.
 
-Names of other programs are looked up in a table (other_programs.py); then the nearest name of ours is looked for by
-its letters.
+Names of other programs are looked up in a table (other_programs.py); then our nearest name is looked up by its letters.
 """
 
 import difflib
@@ -68,7 +67,7 @@ def _of_setting(flag: str, after: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_key(word: str, *, has_own_options: bool) -> Iterator[tuple[str, str | None]]:
-    """Yield the message for a key of another program or near to one of ours; a person's own options may have others."""
+    """Yield the message for a key of another program or close to ours; a user's own options may have more."""
     key, value = key_of(word), word.partition("=")[2]
     head = re.split(r"[./@]", key)[0]
     heads = sorted(
