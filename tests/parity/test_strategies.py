@@ -135,5 +135,5 @@ def test_two_ranks_weights_are_one_s_to_rounding_with_the_epsilon_that_the_guide
         pairs = zip(*(weights_after([g], eps=eps, optimizer=optimizer) for g in (alone, apart)), strict=True)
         return max(float((one - two).abs().max()) for one, two in pairs) / RATE
 
-    assert distance(STEADY_EPS) < 1e-5  # 7e-7 here
+    assert distance(STEADY_EPS) < 2e-4  # 7e-7 to 3e-5 here, as matrix products round by their memory's alignment
     assert distance(1e-8 if optimizer == "adamw" else 1e-10) > 1e-3  # the defaults: 0.006 and 0.1
