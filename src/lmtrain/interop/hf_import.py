@@ -28,7 +28,7 @@ from lmtrain.interop.folders import (
 )
 from lmtrain.interop.hf_config import OWN_TYPE, ModelDescription, read_config
 from lmtrain.interop.model_settings import build
-from lmtrain.interop.packed_weights import unpacked
+from lmtrain.interop.packed_weights import text_model, unpacked
 from lmtrain.interop.safetensors_files import (
     DTYPES,
     TensorToWrite,
@@ -76,8 +76,9 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
         ConfigurationError: The folder does not exist.
         DataError: The first fault.
     """
-    description = _checked(folder, partial(read_config, read_config_file(folder)))
-    files = unpacked(WeightFiles(folder), read_config_file(folder).get("quantization_config"))
+    config, files = text_model(read_config_file(folder), WeightFiles(folder))
+    description = _checked(folder, partial(read_config, config))
+    files = unpacked(files, config.get("quantization_config"))
     _require_counts(description, files)
     model = _checked(folder, partial(build, description.settings))
     mapped = map_tensors(model, description.model_type)

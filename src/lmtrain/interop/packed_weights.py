@@ -1,9 +1,12 @@
 """Weights stored in few bits, as published by gpt-oss (MXFP4) and DeepSeek (fp8 by blocks), unpacked while reading.
 
+And those of a text model in the folder of one that reads images too (Gemma 3, Mistral 3).
+
 MXFP4: Open Compute Project, Microscaling Formats 1.0: 32 numbers of 4 bits share one exponent of 8 bits. fp8 by blocks:
 arXiv 2412.19437 section 3.3.2: each block of a matrix has a scale. G groups of 32 numbers, R rows, C columns.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +24,8 @@ EXPONENT_BIAS: Final = 127
 BLOCKS, SCALES = "_blocks", "_scales"
 INVERSE: Final = "_scale_inv"  # after the name of a weight
 FP8: Final = "F8_E4M3"
+TEXT_MODEL: Final = re.compile(r"(model\.)?language_model\.")  # as published, and as release 5 names it in memory
+HEAD: Final = "lm_head.weight"
 UNPACKED: Final = "BF16"  # exact for MXFP4; for fp8 as transformers does
 
 
@@ -37,6 +42,22 @@ def unpack_fp8(weight: Tensor, scales: Tensor, block: tuple[int, int]) -> Tensor
     rows, columns = weight.shape
     whole = scales.float().repeat_interleave(block[0], 0)[:rows].repeat_interleave(block[1], 1)[:, :columns]
     return (weight.float() * whole).bfloat16()
+
+
+class TextFiles(WeightFiles):
+    """The files of a folder as if it held its `language_model` alone."""
+
+    def __init__(self, files: WeightFiles) -> None:
+        self.folder, self._names = files.folder, {}
+        for name in files.facts:
+            if (found := TEXT_MODEL.match(name)) or name == HEAD:
+                rest = name[found.end() :] if found else name
+                self._names[rest if rest.startswith(("model.", HEAD)) else f"model.{rest}"] = name
+        self.facts = {name: files.facts[stored] for name, stored in self._names.items()}
+
+    @override
+    def read(self, name: str) -> Tensor:
+        return self.read_from(self.facts[name].file, self._names[name])
 
 
 class PackedFiles(WeightFiles):
@@ -88,3 +109,11 @@ def unpacked(files: WeightFiles, quantization: Mapping[str, Any] | None) -> Weig
         )
     rows, columns = quantization.get("weight_block_size") or (128, 128)
     return PackedFiles(files, fp8_block=(int(rows), int(columns)))
+
+
+def text_model(config: Mapping[str, Any], files: WeightFiles) -> tuple[Mapping[str, Any], WeightFiles]:
+    """Return the config and the files of the text model alone, of a model that reads images too."""
+    if "vision_config" not in config or not isinstance(config.get("text_config"), dict):
+        return config, files
+    files = TextFiles(files)
+    return {**config["text_config"], "tie_word_embeddings": HEAD not in files.facts}, files
