@@ -194,6 +194,16 @@ def lfm2(draw):
     return {"rope_parameters": plain_rope(draw)} | own
 
 
+def nemotron_h(draw):
+    kinds = ["linear_attention", "mlp", "full_attention", draw.choice(["linear_attention", "mlp"])]
+    draw.shuffle(kinds)
+    own = {"layers_block_type": kinds, "head_dim": draw.choice([8, 16]), "tie_word_embeddings": False}
+    own |= {"mamba_num_heads": draw.choice([4, 8]), "mamba_head_dim": draw.choice([4, 8]), "ssm_state_size": 16}
+    own |= {"n_groups": draw.choice([1, 2, 4]), "conv_kernel": draw.choice([2, 4]), "chunk_size": 8}
+    own |= {name: draw.random() < 0.5 for name in ("use_conv_bias", "use_bias", "mlp_bias")}
+    return own | attention_biases(draw)
+
+
 # what a person calls it: (class of the config, class of the model, settings drawn by a random.Random)
 FAMILIES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", llama),
@@ -217,6 +227,7 @@ FAMILIES = {
     "deepseek v3": ("DeepseekV3Config", "DeepseekV3ForCausalLM", deepseek_v3),
     "qwen3 next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", qwen3_next),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM", lfm2),
+    "nemotron-h": ("NemotronHConfig", "NemotronHForCausalLM", nemotron_h),
     "granite moe": ("GraniteMoeConfig", "GraniteMoeForCausalLM", granitemoe),
 }
 
@@ -278,6 +289,7 @@ def granite_names(name):
 
 STACKED = ("granitemoe", "gpt_oss")
 RENAMED = {
+    "nemotron_h": lambda name: name.replace("model.", "backbone."),
     "granitemoe": granite_names,
     "mixtral": lambda name: name.replace(".mlp.gate.", ".block_sparse_moe.gate."),
 }

@@ -27,6 +27,7 @@ CLASSES = {
     "lfm2": "Lfm2ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral_small": "LlamaForCausalLM",  # without a window a Mistral is a Llama, to the name of each tensor
+    "nemotron_h": "NemotronHForCausalLM",
     "olmo_2": "Olmo2ForCausalLM",
     "olmo_3": "Olmo3ForCausalLM",
     "phi_3_5": "LlamaForCausalLM",  # Phi 3's fused matrices apart

@@ -13,7 +13,7 @@ from typing import Any, Final
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.folders import WITHOUT_EFFECT
 from lmtrain.interop.hf_experts import EXPERT_FAMILIES, read_experts, same_function, write_experts
-from lmtrain.interop.hf_families import FAMILIES, Family, Recurrence, head_width
+from lmtrain.interop.hf_families import FAMILIES, MAMBA, Family, Recurrence, head_width
 from lmtrain.interop.model_settings import (
     MODELS,
     PARTS,
@@ -29,6 +29,7 @@ from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
 from lmtrain.models.llama_settings import layer_windows, rotated_layers
+from lmtrain.models.mamba import Mamba2
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import (
     DynamicRopeScaling,
@@ -82,7 +83,6 @@ LATENT_KEYS: Final = {
     "q_lora_rank": "query_latent",
 }
 ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
-GATED_ACTIVATIONS: Final = {"silu": "swiglu", "gelu_pytorch_tanh": "geglu_tanh"}
 GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
 TRAINING_ONLY: Final = frozenset({"experts.load_balance_weight", "experts.router_z_weight"})
 # Features of a config, and the only supported value of each.
@@ -128,8 +128,13 @@ def write_config(settings: Mapping[str, Any], *, prefer: str | None = None) -> d
     ours, closest = _function(settings), {}
     for model_type in sorted(FAMILIES, key=lambda name: name != prefer):
         kind = FAMILIES[model_type]
-        has = [settings[name] is not None for name in ("experts", "latent_attention", "recurrent_layers")]
-        if has != [model_type in EXPERT_FAMILIES, kind.latent, kind.recurrent is not None]:
+        has = [settings[name] is not None for name in ("experts", "latent_attention")]
+        recurrent = PARTS.get(str((settings["recurrent_layers"] or {}).get(TARGET)))
+        if [*has, recurrent] != [
+            model_type in EXPERT_FAMILIES,
+            kind.latent,
+            None if kind.recurrent is None else kind.recurrent.part,
+        ]:
             continue
         config = _write_llama(settings, model_type)
         theirs = _function(complete(read_config(config).settings))
@@ -223,7 +228,7 @@ def _write_gpt2(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]:
     family, biases = FAMILIES[model_type], settings["biases"]
-    activations = {ours: theirs for theirs, ours in GATED_ACTIVATIONS.items()}
+    activations = {ours: theirs for theirs, ours in family.activations.items()}
     config: dict[str, Any] = {
         "architectures": [family.architecture],
         "model_type": model_type,
@@ -232,7 +237,7 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
         family.width_key: settings["feed_forward_width"],
         "num_key_value_heads": settings["num_kv_heads"] or settings["num_heads"],
         **({"head_dim": head_width(settings)} if family.has_head_width else {}),
-        family.activation_key: activations.get(settings["activation"], "silu"),
+        family.activation_key: activations.get(settings["activation"], next(iter(family.activations))),
         "initializer_range": settings["init_std"],
         family.eps_key: settings["norm_eps"],
         "tie_word_embeddings": settings["tie_embeddings"],
@@ -261,11 +266,11 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
 
 def _write_recurrent(settings: Mapping[str, Any], recurrence: Recurrence) -> dict[str, Any]:
     part, pattern, num_layers = settings["recurrent_layers"], settings["recurrent_pattern"], settings["num_layers"]
-    kinds = {"R": recurrence.word, "A": "full_attention"}
+    kinds = {"R": recurrence.word, "A": "full_attention", "F": "mlp"}
     layer_types = [kinds[pattern[layer % len(pattern)]] for layer in range(num_layers)]
     adjusts = {"block_auto_adjust_ff_dim": False} if recurrence.word == "conv" else {}
     return {theirs: part.get(ours) for theirs, ours in recurrence.keys.items()} | {
-        "layer_types": layer_types,
+        recurrence.layer_key: layer_types,
         **adjusts,
     }
 
@@ -397,6 +402,8 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
     if content.get("model_type") == OWN_TYPE:
         return ModelDescription(OWN_TYPE, own_settings(content))
     model_type = _read_type(ForeignConfig(content))
+    if model_type == "nemotron_h":
+        content = _with_layer_types(content)
     config = ForeignConfig({**DEFAULTS[model_type], **content})
     family = FAMILIES.get(model_type, Family(architecture=GPT2_ARCHITECTURE))
     for name, only in {**ONLY, **family.only}.items():
@@ -407,6 +414,17 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
     config.require_known(family.ignored)
     num_further, num_layers = content.get("num_nextn_predict_layers") or 0, settings["num_layers"]
     return ModelDescription(model_type, settings, range(num_layers, num_layers + num_further))
+
+
+def _with_layer_types(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config of Nemotron-H with the kinds of its layers in words, and their number."""
+    words = {"M": MAMBA.word, "*": "full_attention", "-": "mlp", "E": "moe"}
+    spelled = [words.get(letter, letter) for letter in content.get("hybrid_override_pattern") or ""]
+    kinds = content.get(MAMBA.layer_key) or content.get("layer_types") or spelled
+    older = {"mamba": MAMBA.word, "attention": "full_attention"}
+    kinds = [older.get(kind, kind) for kind in kinds]
+    kept = {name: value for name, value in content.items() if name != MAMBA.layer_key}
+    return {**kept, "layer_types": kinds, "num_hidden_layers": len(kinds)}
 
 
 def _read_type(config: ForeignConfig) -> str:
@@ -450,7 +468,7 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
         "num_kv_heads": config.get("num_key_value_heads", default=counts["num_heads"]),
         "head_width": own_width if family.has_head_width else None,
         "feed_forward_width": _read_width(config, family),
-        "activation": config.one_of(act, config.get(act, default="silu"), GATED_ACTIVATIONS),
+        "activation": config.one_of(act, config.get(act, default="silu"), family.activations),
         "norm_eps": config.get(family.eps_key),
         "tie_embeddings": config.get("tie_embedding", "tie_word_embeddings", default=False),
         "biases": places,
@@ -485,6 +503,7 @@ def _read_mixers(config: ForeignConfig, family: Family, num_layers: int) -> dict
         attending = range(interval - 1, num_layers, interval) if recurrence.part is GatedDelta else range(num_layers)
     usual = ["full_attention" if layer in attending else recurrence.word for layer in range(num_layers)]
     letters = {recurrence.word: "R", "full_attention": "A"}
+    letters |= {"mlp": "F"} if recurrence.part is Mamba2 else {}
     kinds = [config.one_of("layer_types", kind, letters) for kind in config.get("layer_types", default=usual)]
     if len(kinds) != num_layers:
         raise DataError(f"config.json: {len(kinds)} layer_types do not match num_hidden_layers={num_layers}.")
@@ -649,6 +668,8 @@ OWN_PREFIX: Final = "model."  # of the names of weights; below it they are ours
 OWN_CODE_LACKS: Final = frozenset(  # settings of classes that transformers has
     {"rotary_share", "rotary_neighbours", "rotary_pattern", "window_rope_base", "norm_place", "zero_centered_norms"}
     | {"biases", "attention_soft_cap", "embedding_multiplier", "residual_multiplier", "logit_multiplier"}
+    | {"attention_sinks", "attention_output_gate", "latent_attention", "recurrent_layers", "recurrent_pattern"}
+    | {"single_branch_layers"}
 )
 CODE: Final = Path(__file__).with_name("own_code") / "modeling_lmtrain.py"
 

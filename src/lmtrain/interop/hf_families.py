@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from lmtrain.models.delta_net import GatedDelta
+from lmtrain.models.mamba import Mamba2
 from lmtrain.models.short_convolution import ShortConvolution
 
 Settings = Mapping[str, Any]
+GATED_ACTIVATIONS: Final = {"silu": "swiglu", "gelu_pytorch_tanh": "geglu_tanh"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +26,15 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class Recurrence:
-    """Layers without attention: our settings of them, their keys and ours, and their word in `layer_types`."""
+    """Layers without attention: our settings of them, their keys and ours, and their word in `layer_types`.
+
+    `layer_key` is the class's own name of that list.
+    """
 
     part: type
     keys: Mapping[str, str]
     word: str
+    layer_key: str = "layer_types"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,7 @@ class Family:
     keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
     biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     activation_key: str = "hidden_act"
+    activations: Mapping[str, str] = field(default_factory=lambda: GATED_ACTIVATIONS)
     width_key: str = "intermediate_size"
     has_head_width: bool = True
     heads_divide_width: bool = False
@@ -131,6 +138,21 @@ DELTA: Final = Recurrence(
 )
 CONVOLUTION: Final = Recurrence(
     part=ShortConvolution, keys={"conv_L_cache": "convolution_tokens", "conv_bias": "biases"}, word="conv"
+)
+MAMBA: Final = Recurrence(
+    part=Mamba2,
+    keys={
+        "mamba_num_heads": "num_heads",
+        "mamba_head_dim": "head_width",
+        "ssm_state_size": "state_width",
+        "n_groups": "num_groups",
+        "conv_kernel": "convolution_tokens",
+        "use_conv_bias": "convolution_bias",
+        "use_bias": "biases",
+        "time_step_min": "least_step",
+    },
+    word="linear_attention",
+    layer_key="layers_block_type",
 )
 GRANITE_EXPERTS: Final = {"num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.001}
 GEMMA_KEYS: Final = {
@@ -478,6 +500,56 @@ FAMILIES: Final[dict[str, Family]] = {
             {f"block_{name}" for name in ("dim", "mlp_init_scale", "norm_eps", "out_init_scale", "use_swiglu")}
             | {"block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "use_pos_enc"}
             | {"theta"}
+        ),
+    ),
+    "nemotron_h": Family(
+        architecture="NemotronHForCausalLM",
+        defaults={
+            "vocab_size": 131_072,
+            "hidden_size": 4096,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "max_position_embeddings": 4096,
+            "intermediate_size": 21_504,
+            "layer_norm_epsilon": 1e-5,
+            "mlp_hidden_act": "relu2",
+            "mamba_num_heads": 128,
+            "mamba_head_dim": 64,
+            "ssm_state_size": 128,
+            "n_groups": 8,
+            "conv_kernel": 4,
+            "use_conv_bias": True,
+            "use_bias": False,
+            "time_step_min": 0.001,
+        },
+        always={"single_branch_layers": True, "rotary_pattern": "N"},
+        biases={"attention_bias": ("qkv", "output"), "mlp_bias": ("feed_forward",)},
+        activation_key="mlp_hidden_act",
+        activations={"relu2": "relu_squared"},
+        recurrent=MAMBA,
+        eps_key="layer_norm_epsilon",
+        names={
+            "embedding.token": "backbone.embeddings",
+            "layers": "backbone.layers",
+            "final_norm": "backbone.norm_f",
+            "attention_norm": "norm",
+            "feed_forward_norm": "norm",
+            "self_attention": "mixer",
+            "self_attention.output": "mixer.o_proj",
+            "feed_forward.up": "mixer.up_proj",
+            "feed_forward.down": "mixer.down_proj",
+        },
+        only={"tie_word_embeddings": False, "mamba_hidden_act": "silu"},
+        ignored=frozenset(
+            {"attention_head_dim", "chunk_size", "expand", "hidden_dropout", "hybrid_override_pattern"}
+            | {"mamba_proj_bias", "mamba_ssm_cache_dtype", "mtp_hybrid_override_pattern", "mtp_layers_block_type"}
+            | {"n_group", "n_routed_experts", "n_shared_experts", "norm_topk_prob", "num_experts_per_tok", "topk_group"}
+            | {"num_logits_to_keep", "num_nextn_predict_layers", "rescale_prenorm_residual", "residual_in_fp32"}
+            | {"rms_norm_eps", "routed_scaling_factor", "use_mamba_kernels"}
+            | {f"time_step_{name}" for name in ("floor", "limit", "max", "rank")}
+            | {f"moe_{name}" for name in ("intermediate_size", "latent_size", "shared_expert_intermediate_size")}
+            | {"moe_shared_expert_overlap"}
         ),
     ),
     "deepseek_v2": Family(

@@ -15,6 +15,7 @@ from lmtrain.models.delta_net import GatedDelta
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
+from lmtrain.models.mamba import Mamba2
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano, nano_settings
 from lmtrain.models.rope import SCALINGS
@@ -24,7 +25,7 @@ TARGET = "_target_"
 MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
 PARTS = {
     f"{part.__module__}.{part.__name__}": part
-    for part in (Experts, GatedDelta, LatentWidths, ShortConvolution, *SCALINGS)
+    for part in (Experts, GatedDelta, LatentWidths, Mamba2, ShortConvolution, *SCALINGS)
 }
 
 

@@ -20,6 +20,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.delta_net import GatedDeltaNet
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock
+from lmtrain.models.mamba import Mamba2Layer
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.models.short_convolution import GatedConvolution
@@ -39,7 +40,17 @@ CONVOLUTION = {
     "self_attention.convolution": "conv.conv.weight",
     "self_attention.convolution_bias": "conv.conv.bias",
 }
-RECURRENT: dict[type, dict[str, str]] = {GatedDeltaNet: DELTA_NET, GatedConvolution: CONVOLUTION}
+MAMBA = {
+    **{f"self_attention.inputs.{kind}": f"mixer.in_proj.{kind}" for kind in ("weight", "bias")},
+    **{f"self_attention.output.{kind}": f"mixer.out_proj.{kind}" for kind in ("weight", "bias")},
+    "self_attention.convolution": "mixer.conv1d.weight",
+    "self_attention.convolution_bias": "mixer.conv1d.bias",
+    "self_attention.step_bias": "mixer.dt_bias",
+    "self_attention.decay_log": "mixer.A_log",
+    "self_attention.skip": "mixer.D",
+    "self_attention.norm.weight": "mixer.norm.weight",
+}
+RECURRENT: dict[type, dict[str, str]] = {GatedDeltaNet: DELTA_NET, GatedConvolution: CONVOLUTION, Mamba2Layer: MAMBA}
 FEED_FORWARD = "feed_forward."
 LLAMA_WHOLE = {
     "embedding.token.weight": "model.embed_tokens.weight",
@@ -142,7 +153,7 @@ def _llama_places(model: Llama, name: str, tensor: Tensor, model_type: str) -> I
     _, layer, rest = name.split(".", 2)
     block = cast(LlamaBlock, model.layers[int(layer)])
     for theirs, region, layout in _layer_places(block, rest, tensor, model_type):
-        yield f"model.layers.{layer}.{theirs}", region, layout
+        yield f"{FAMILIES[model_type].names.get('layers', 'model.layers')}.{layer}.{theirs}", region, layout
 
 
 def _layer_places(block: LlamaBlock, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
@@ -159,7 +170,11 @@ def _layer_places(block: LlamaBlock, name: str, tensor: Tensor, model_type: str)
     elif module == "self_attention.qkv" and isinstance(block.self_attention, SelfAttention):
         start = 0
         for letter, width in zip("qkv", block.self_attention.widths, strict=True):
-            yield f"self_attn.{letter}_proj.{kind}", (slice(start, start + width),), "same"
+            yield (
+                f"{names.get('self_attention', 'self_attn')}.{letter}_proj.{kind}",
+                (slice(start, start + width),),
+                "same",
+            )
             start += width
     elif module == "feed_forward.gate_up":
         yield f"{names.get('feed_forward.gate', 'mlp.gate_proj')}.{kind}", (slice(0, tensor.shape[0] // 2),), "same"

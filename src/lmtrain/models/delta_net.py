@@ -135,10 +135,10 @@ def gated_delta_rule(
     """
     num_tokens = parts[0].shape[1]
     chunk = 1 if num_tokens == 1 else CHUNK_TOKENS
-    q, k, v, decay, rate = (_chunks(part, chunk) for part in parts)  # [B, H, N, C, ...]
+    q, k, v, decay, rate = (cut_chunks(part, chunk) for part in parts)  # [B, H, N, C, ...]
     rate = rate.unsqueeze(-1)
-    same, carries, stays = _borders(documents, num_tokens, chunk, q.device)
-    between = _sums_between(decay).exp() * same  # [B, H, N, C, C]
+    same, carries, stays = document_borders(documents, num_tokens, chunk, q.device)
+    between = sums_between(decay).exp() * same  # [B, H, N, C, C]
     so_far = (decay.cumsum(-1).exp() * carries).unsqueeze(-1)  # [B, H, N, C, 1]
     system = (rate * k @ k.mT) * between
     right = torch.cat((rate * v, rate * k * so_far), dim=-1)
@@ -156,7 +156,7 @@ def gated_delta_rule(
     return torch.cat(made, dim=2)[:, :, :num_tokens].transpose(1, 2), last
 
 
-def _chunks(x: Float[Tensor, "B T H *K"], size: int) -> Float[Tensor, "B H N C *K"]:
+def cut_chunks(x: Float[Tensor, "B T H *K"], size: int) -> Float[Tensor, "B H N C *K"]:
     """Cut tokens into chunks, the last one filled up with zeros."""
     x = x.transpose(1, 2)
     missing = -x.shape[2] % size
@@ -164,7 +164,7 @@ def _chunks(x: Float[Tensor, "B T H *K"], size: int) -> Float[Tensor, "B H N C *
     return F.pad(x, padding).unflatten(2, (-1, size))
 
 
-def _sums_between(decay: Float[Tensor, "B H N C"]) -> Float[Tensor, "B H N C C"]:
+def sums_between(decay: Float[Tensor, "B H N C"]) -> Float[Tensor, "B H N C C"]:
     """Sum the numbers after the column's token up to the row's, and never one before; -inf above the diagonal."""
     size = decay.shape[-1]
     causal = torch.ones(size, size, dtype=torch.bool, device=decay.device).tril()
@@ -172,7 +172,7 @@ def _sums_between(decay: Float[Tensor, "B H N C"]) -> Float[Tensor, "B H N C C"]
     return later.cumsum(-2).masked_fill(~causal, -torch.inf)
 
 
-def _borders(
+def document_borders(
     documents: Int[Tensor, "B T"] | None, num_tokens: int, size: int, device: torch.device
 ) -> tuple[Bool[Tensor, "b 1 N C C"], Bool[Tensor, "b 1 N C"], Bool[Tensor, "b 1 N C"]]:
     """Return which tokens of a chunk are of one document, continue the chunk before, and last to its end."""

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
@@ -41,6 +41,7 @@ from lmtrain.models.llama_settings import (
     rotated_layers,
     skip_starts,
 )
+from lmtrain.models.mamba import Mamba2Layer
 from lmtrain.models.mixers import Mixer, Recurrent, layer_mixers
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
 from lmtrain.models.residual_stream import Backout, Mix, RMSNorm, SkipStart
@@ -53,17 +54,17 @@ from lmtrain.models.weight_init import fill_linear, fill_normal
 class LlamaBlock(nn.Module):
     """Add attention and the feed-forward to the residual stream.
 
-    `norm` and `feed_forward` make a block's parts; norms stand before both branches, after them, or both. Branches are
-    multiplied by `residual_multiplier` as they are added. `embedding_skip` first mixes the stream with its first value,
-    by two learned scalars with these initial values; None does not.
+    `norm` and `feed_forward` make a block's parts; norms stand before both branches, after them, or both; a block may
+    have one branch alone. Branches are multiplied by `residual_multiplier` as they are added. `embedding_skip` first
+    mixes the stream with its first value, by two learned scalars with these initial values; None does not.
     """
 
     def __init__(
         self,
-        self_attention: Mixer,
+        self_attention: Mixer | None,
         *,
         norm: Callable[[], RMSNorm],
-        feed_forward: Callable[[], FeedForward],
+        feed_forward: Callable[[], FeedForward] | None,
         norm_place: NormPlace = "before",
         residual_multiplier: float = 1.0,
         embedding_skip: tuple[float, float] | None = None,
@@ -74,12 +75,19 @@ class LlamaBlock(nn.Module):
         before, after = norm_place != "after", norm_place != "before"
         self.residual_multiplier = residual_multiplier
         self.embedding_skip = Mix(*embedding_skip) if embedding_skip else None
-        self.attention_norm = norm() if before else None
+        mixes, feeds = self_attention is not None, feed_forward is not None
+        self.attention_norm = norm() if before and mixes else None
         self.self_attention = self_attention
-        self.attention_output_norm = norm() if after else None
-        self.feed_forward_norm = norm() if before else None
-        self.feed_forward = feed_forward()
-        self.feed_forward_output_norm = norm() if after else None
+        self.attention_output_norm = norm() if after and mixes else None
+        self.feed_forward_norm = norm() if before and feeds else None
+        self.feed_forward = None if feed_forward is None else feed_forward()
+        self.feed_forward_output_norm = norm() if after and feeds else None
+
+    @property
+    def attention_shape(self) -> AttentionShape:
+        """Return the accounting's facts; without attention nothing is counted."""
+        mixer = self.self_attention
+        return AttentionShape(0, 0, state_flops=0) if mixer is None else mixer.attention_shape
 
     def forward(
         self,
@@ -94,8 +102,11 @@ class LlamaBlock(nn.Module):
         """
         if self.embedding_skip is not None:
             x = self.embedding_skip(x, embedded)
-        normed = x if self.attention_norm is None else self.attention_norm(x)
-        x = x + self._branch(self.self_attention(normed, positions, value_embedding), self.attention_output_norm)
+        if self.self_attention is not None:
+            normed = x if self.attention_norm is None else self.attention_norm(x)
+            x = x + self._branch(self.self_attention(normed, positions, value_embedding), self.attention_output_norm)
+        if self.feed_forward is None:
+            return x, None
         normed = x if self.feed_forward_norm is None else self.feed_forward_norm(x)
         if isinstance(self.feed_forward, MixtureOfExperts):
             mixed, penalty = self.feed_forward(normed)
@@ -109,15 +120,17 @@ class LlamaBlock(nn.Module):
 
     def initialize_weights(self, generator: torch.Generator, *, std: float, output_std: float) -> None:
         """Fill in place; `output_std` is of the two matrices into the residual stream."""
-        self.self_attention.initialize_inputs(generator, std=std)
-        if isinstance(self.feed_forward, MixtureOfExperts):
-            fill_linear(self.self_attention.output, std=output_std, generator=generator)
-            self.feed_forward.initialize_weights(generator, std=std, output_std=output_std)
-        else:
+        outputs = [] if self.self_attention is None else [self.self_attention.output]
+        if self.self_attention is not None:
+            self.self_attention.initialize_inputs(generator, std=std)
+        if self.feed_forward is not None and not isinstance(self.feed_forward, MixtureOfExperts):
             matrix_in = self.feed_forward.gate_up if isinstance(self.feed_forward, SwiGLU) else self.feed_forward.up
             fill_linear(matrix_in, std=std, generator=generator)
-            for linear in (self.self_attention.output, self.feed_forward.down):
-                fill_linear(linear, std=output_std, generator=generator)
+            outputs.append(self.feed_forward.down)
+        for linear in outputs:
+            fill_linear(linear, std=output_std, generator=generator)
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            self.feed_forward.initialize_weights(generator, std=std, output_std=output_std)
         if isinstance(self.self_attention, SelfAttention) and self.self_attention.value_gate is not None:
             fill_linear(self.self_attention.value_gate, std=0.0, generator=generator)
         for module in self.modules():
@@ -140,11 +153,12 @@ class Llama(LanguageModel):
     is their base of rotations, never scaled. `zero_centered_norms`: as in RMSNorm. Token vectors, branches and
     logits are multiplied by `embedding_multiplier`, `residual_multiplier` and `logit_multiplier`.
     `attention_output_gate`: as in AttentionSettings. `latent_attention` takes the place of self-attention,
-    `recurrent_layers` in the layers that `recurrent_pattern`, repeated, spells R, while A attend. `experts` makes
-    every feed-forward a mixture of experts, `feed_forward_width` wide each. `value_embedding_layers` are the
-    layers, from 0, with a vector per token added to their values. `logit_soft_cap` c bends logits to c tanh(logits
-    / c). `embedding_init_std` and `head_init_std` None are `init_std`. `zero_init_outputs` starts every layer as
-    the identity; otherwise depth narrows outputs as in GPT-2.
+    `recurrent_layers` in the layers that `recurrent_pattern`, repeated, spells R, while A attend; with
+    `single_branch_layers` these have no feed-forward, and F nothing else. `experts` makes every feed-forward a
+    mixture of experts, `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a
+    vector per token added to their values. `logit_soft_cap` c bends logits to c tanh(logits / c).
+    `embedding_init_std` and `head_init_std` None are `init_std`. `zero_init_outputs` starts every layer as the
+    identity; otherwise depth narrows outputs as in GPT-2.
     """
 
     def __init__(
@@ -184,6 +198,7 @@ class Llama(LanguageModel):
         latent_attention: LatentWidths | None = None,
         recurrent_layers: Recurrent | None = None,
         recurrent_pattern: str | None = None,
+        single_branch_layers: bool = False,
         embedding_multiplier: float = 1.0,
         residual_multiplier: float = 1.0,
         logit_multiplier: float = 1.0,
@@ -224,7 +239,8 @@ class Llama(LanguageModel):
         self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, settings.kernel
         self._keep_scales(logit_soft_cap, logit=logit_multiplier, embedding=embedding_multiplier)
         self._init_std, self._value_embedding_std = init_std, value_embedding_init_std
-        self._output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(2 * num_layers)
+        num_branches = num_layers if single_branch_layers else 2 * num_layers
+        self._output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(num_branches)
         self._embedding_std = init_std if embedding_init_std is None else embedding_init_std
         self._head_std = init_std if head_init_std is None else head_init_std
         norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights, zero_centered=zero_centered_norms)
@@ -234,11 +250,15 @@ class Llama(LanguageModel):
         )  # fmt: skip
         self._build_layers(
             partial(LlamaBlock, norm=norm, norm_place=norm_place, residual_multiplier=residual_multiplier),
-            layer_mixers(num_layers, width, settings, latent_attention, recurrent_layers, pattern=recurrent_pattern),
+            layer_mixers(
+                num_layers, width, settings, latent_attention, recurrent_layers, pattern=recurrent_pattern,
+                single_branch=single_branch_layers,
+            ),
             layer_feed_forwards(num_layers, activation, width, feed_forward_width, experts=experts, biases=biases),
             windows=layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern),
             rotated=rotated_layers(num_layers, rotary_pattern), with_values=value_embedding_layers,
             starts=skip_starts(num_layers, is_on=embedding_skip, start=embedding_skip_start),
+            single_branch=single_branch_layers,
         )  # fmt: skip
         self.backout = Backout(BACKOUT_START) if backout else None
         self.final_norm = norm()
@@ -254,32 +274,31 @@ class Llama(LanguageModel):
     def _build_layers(
         self,
         make: Callable[..., LlamaBlock],
-        mixers: Sequence[Callable[..., Mixer]],
+        mixers: Sequence[Callable[..., Mixer | None]],
         feed_forwards: Sequence[Callable[[], FeedForward]],
         *,
         windows: Sequence[int | None],
         rotated: Sequence[bool],
         starts: Sequence[tuple[float, float] | None],
         with_values: Sequence[int],
+        single_branch: bool,
     ) -> None:
         """Build the blocks, and the tables of value embeddings."""
         self.windows, self._layer_windows = tuple(dict.fromkeys(windows)), windows
+        built = [
+            mixer(window_tokens=window, rotates=rotates, value_embedding=layer in with_values)
+            for layer, (mixer, window, rotates) in enumerate(zip(mixers, windows, rotated, strict=True))
+        ]
         self.layers = nn.ModuleList(
-            make(
-                mixer(window_tokens=window, rotates=rotates, value_embedding=layer in with_values),
-                feed_forward=feed_forward,
-                embedding_skip=start,
-            )
-            for layer, (mixer, feed_forward, window, rotates, start) in enumerate(
-                zip(mixers, feed_forwards, windows, rotated, starts, strict=True)
-            )
+            make(mixer, feed_forward=None if single_branch and mixer else feed_forward, embedding_skip=start)
+            for mixer, feed_forward, start in zip(built, feed_forwards, starts, strict=True)
         )
         value_widths = {
             layer: cast("SelfAttention", self._layers[layer].self_attention).value_width for layer in with_values
         }
         tables = {str(layer): nn.Embedding(self.vocab_size, width) for layer, width in value_widths.items()}
         self.value_embeddings = nn.ModuleDict(tables)
-        self.shares_beginnings = not any(isinstance(block.self_attention, GatedDeltaNet) for block in self._layers)
+        self.shares_beginnings = not any(isinstance(mixer, GatedDeltaNet | Mamba2Layer) for mixer in built)
 
     def _build_rope(
         self, rotated_width: int, base: float, scaling: RotaryScaling | None, *, window_base: float | None
@@ -358,7 +377,7 @@ class Llama(LanguageModel):
         return shape_of(
             self,
             num_tied_head_parameters=self.embedding.token.weight.numel() if self.head is None else 0,
-            attention=tuple(block.self_attention.attention_shape for block in self._layers),
+            attention=tuple(block.attention_shape for block in self._layers),
         )
 
     @property

@@ -48,14 +48,11 @@ def rotated_layers(num_layers: int, pattern: str | None) -> tuple[bool, ...]:
 
 
 def check_letters(name: str, pattern: str, letters: Mapping[str, str], *, usual: str) -> None:
-    """Raise ConfigurationError unless a pattern is one or more of two letters, each with its meaning."""
+    """Raise ConfigurationError unless a pattern is one or more of these letters, each with its meaning."""
     if not pattern or set(pattern) - set(letters):
         nearest = "".join(letter for letter in pattern.upper() if letter in letters) or usual
-        (first, of_first), (second, of_second) = letters.items()
-        raise ConfigurationError(
-            f"model.{name} must be letters {first} ({of_first}) and {second} ({of_second}), got {pattern!r}. "
-            f"Did you mean {nearest}?"
-        )
+        known = " and ".join(f"{letter} ({meaning})" for letter, meaning in letters.items())
+        raise ConfigurationError(f"model.{name} must be letters {known}, got {pattern!r}. Did you mean {nearest}?")
 
 
 def check_word(name: str, word: str, known: Sequence[str]) -> None:

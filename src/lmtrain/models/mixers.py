@@ -8,13 +8,14 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.models.delta_net import GatedDelta, GatedDeltaNet
 from lmtrain.models.latent_attention import LatentAttention, LatentWidths
 from lmtrain.models.llama_settings import check_letters
+from lmtrain.models.mamba import Mamba2, Mamba2Layer
 from lmtrain.models.self_attention import AttentionSettings, SelfAttention
 from lmtrain.models.short_convolution import GatedConvolution, ShortConvolution
 
-RECURRENT, ATTENTION = "R", "A"
-RecurrentLayer = GatedDeltaNet | GatedConvolution
+RECURRENT, ATTENTION, FEED_FORWARD = "R", "A", "F"
+RecurrentLayer = GatedDeltaNet | GatedConvolution | Mamba2Layer
 Mixer = SelfAttention | LatentAttention | RecurrentLayer
-Recurrent = GatedDelta | ShortConvolution
+Recurrent = GatedDelta | ShortConvolution | Mamba2
 # Settings of self-attention without an effect on latent attention, by AttentionSettings' names.
 NOT_LATENT: Final = ("num_kv_heads", "head_width", "biases", "sinks", "rotary_share", "key_smear", "output_gate")
 NAMES: Final = {"sinks": "attention_sinks"}
@@ -28,26 +29,35 @@ def layer_mixers(
     recurrent: Recurrent | None,
     *,
     pattern: str | None,
-) -> list[Callable[..., Mixer]]:
+    single_branch: bool = False,
+) -> list[Callable[..., Mixer | None]]:
     """Return what builds each layer's mixer, by SelfAttention's settings of one layer.
 
-    `pattern`, repeated, spells layers: R are `recurrent`, A attend.
+    `pattern`, repeated, spells layers: R are `recurrent`, A attend, and with `single_branch` F have none.
     """
     attention = partial(SelfAttention, width, settings) if latent is None else _latent(width, settings, latent)
     if recurrent is None or pattern is None:
-        for name, value in (("recurrent_layers", recurrent), ("recurrent_pattern", pattern)):
+        settings_without = {
+            "recurrent_layers": recurrent,
+            "recurrent_pattern": pattern,
+            "single_branch_layers": single_branch or None,
+        }
+        for name, value in settings_without.items():
             if value is not None:
                 raise ConfigurationError(f"model.{name} needs both model.recurrent_layers and model.recurrent_pattern.")
         return [attention] * num_layers
-    check_letters("recurrent_pattern", pattern, {RECURRENT: "recurrent", ATTENTION: "attention"}, usual="RRRA")
+    letters = {RECURRENT: "recurrent", ATTENTION: "attention"}
+    letters |= {FEED_FORWARD: "feed-forward"} if single_branch else {}
+    check_letters("recurrent_pattern", pattern, letters, usual="RRRA")
 
-    def build(*, window_tokens: int | None, rotates: bool, value_embedding: bool) -> RecurrentLayer:
+    def build(letter: str, *, window_tokens: int | None, rotates: bool, value_embedding: bool) -> RecurrentLayer | None:
         del window_tokens, rotates
         if value_embedding:
             raise ConfigurationError("model.value_embedding_layers must be layers with attention.")
-        return recurrent.build(width, norm_eps=settings.qk_norm.eps)
+        return recurrent.build(width, norm_eps=settings.qk_norm.eps) if letter == RECURRENT else None
 
-    return [build if pattern[layer % len(pattern)] == RECURRENT else attention for layer in range(num_layers)]
+    spelled = (pattern[layer % len(pattern)] for layer in range(num_layers))
+    return [attention if letter == ATTENTION else partial(build, letter) for letter in spelled]
 
 
 def _latent(width: int, settings: AttentionSettings, latent: LatentWidths) -> Callable[..., LatentAttention]:

@@ -52,7 +52,7 @@ def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
         )
 
 
-def norms_all_heads(attention: nn.Module) -> bool:
+def norms_all_heads(attention: nn.Module | None) -> bool:
     """Return whether a norm of queries and keys is over all heads."""
     return isinstance(attention, SelfAttention) and attention.qk_norm.over == "width"
 
@@ -112,6 +112,7 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
         name = f"layers.{index}"
         assert isinstance(block.self_attention, SelfAttention)
         _cut_attention(block.self_attention, f"{name}.self_attention", layout)
+        assert block.feed_forward is not None
         _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
         _gather_after(layout, block.attention_norm, block.feed_forward_norm)
         layout.take_before(block)
