@@ -201,7 +201,7 @@ def nemotron_h(draw):
     own |= {"mamba_num_heads": draw.choice([4, 8]), "mamba_head_dim": draw.choice([4, 8]), "ssm_state_size": 16}
     own |= {"n_groups": draw.choice([1, 2, 4]), "conv_kernel": draw.choice([2, 4]), "chunk_size": 8}
     own |= {name: draw.random() < 0.5 for name in ("use_conv_bias", "use_bias", "mlp_bias")}
-    return own | attention_biases(draw)
+    return own
 
 
 # what a person calls it: (class of the config, class of the model, settings drawn by a random.Random)

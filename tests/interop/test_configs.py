@@ -37,6 +37,34 @@ def test_absent_keys_have_the_defaults_of_transformers(model_type):
     )
 
 
+NEMOTRON = {
+    "model_type": "nemotron_h",
+    "num_hidden_layers": 5,
+    "tie_word_embeddings": False,
+    "time_step_limit": [0.0, float("inf")],
+}
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        {"hybrid_override_pattern": "M-*-M"},
+        {"layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"], "hybrid_override_pattern": "M"},
+        {"layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"]},
+    ],
+)
+def test_the_layers_of_nemotron_h_are_read_in_letters_and_words_of_any_release(layers):
+    read = read_config(NEMOTRON | layers).settings
+    assert (read["num_layers"], read["recurrent_pattern"]) == (5, "RFAFR")
+    written = write_config(complete(read))
+    assert read_config(written).settings == read
+
+
+def test_experts_of_nemotron_h_are_refused():
+    with pytest.raises(DataError, match="layer_types=moe is not supported"):
+        read_config(NEMOTRON | {"hybrid_override_pattern": "ME*E"})
+
+
 def test_a_key_that_is_null_is_not_absent():
     mistral = QWEN | {"architectures": ["MistralForCausalLM"], "num_key_value_heads": None}
     assert read_config(mistral).settings["window_tokens"] == 4096

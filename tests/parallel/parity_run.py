@@ -26,6 +26,7 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
+from lmtrain.models.mamba import Mamba2
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.muon import muon
@@ -72,6 +73,11 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
         Llama, width=16, num_layers=2, num_heads=4, feed_forward_width=24, qk_norm=True, qk_norm_over="width",
         experts=Experts(num_experts=3, num_experts_per_token=2, load_balance_weight=0.01, router_z_weight=0.001),
     ),  # fewer experts than ranks
+    "mamba": partial(
+        Llama, width=16, num_layers=4, num_heads=4, num_kv_heads=2, feed_forward_width=24, activation="relu_squared",
+        recurrent_layers=Mamba2(num_heads=4, head_width=4, state_width=8, num_groups=2), recurrent_pattern="RFAF",
+        single_branch_layers=True, rotary_pattern="N",
+    ),
 }  # fmt: skip
 OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "adamw": partial(adamw, lr=1e-2, eps=1e-4),  # eps above the rounding of gradients that are zero on paper

@@ -17,6 +17,7 @@ from lmtrain.models.delta_net import GatedDelta
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
+from lmtrain.models.mamba import Mamba2
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.tensor import tensor_facts
 from lmtrain.parallel.tensor_parallel import require_cuts, vocabulary_shard
@@ -151,6 +152,7 @@ def test_a_checkpoint_comes_from_one_process_and_goes_on_in_shards_alone(
 
 
 DELTA = GatedDelta(num_key_heads=2, num_value_heads=2, key_width=4, value_width=4)
+MAMBA = Mamba2(num_heads=2, head_width=4, state_width=4)
 LATENT = LatentWidths(latent=4, unrotated=2, rotated=2, value=4)
 
 
@@ -172,6 +174,11 @@ def llama(**settings: object) -> LanguageModel:
         ({"attention_sinks": True}, 2, "model.attention_sinks cannot be cut .* use strategy=fsdp"),
         ({"attention_output_gate": True}, 2, "model.attention_output_gate cannot be cut .* use strategy=fsdp"),
         ({"recurrent_layers": DELTA, "recurrent_pattern": "R"}, 2, "model.recurrent_layers cannot be cut"),
+        (
+            {"recurrent_layers": MAMBA, "recurrent_pattern": "F", "single_branch_layers": True},
+            2,
+            "recurrent_layers cannot",
+        ),
         ({"latent_attention": LATENT}, 2, "model.latent_attention cannot be cut .* use strategy=fsdp"),
         (
             {"experts": Experts(num_experts=4, num_experts_per_token=2)},

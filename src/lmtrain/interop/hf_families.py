@@ -524,7 +524,7 @@ FAMILIES: Final[dict[str, Family]] = {
             "time_step_min": 0.001,
         },
         always={"single_branch_layers": True, "rotary_pattern": "N"},
-        biases={"attention_bias": ("qkv", "output"), "mlp_bias": ("feed_forward",)},
+        biases={"mlp_bias": ("feed_forward",)},
         activation_key="mlp_hidden_act",
         activations={"relu2": "relu_squared"},
         recurrent=MAMBA,
@@ -540,7 +540,7 @@ FAMILIES: Final[dict[str, Family]] = {
             "feed_forward.up": "mixer.up_proj",
             "feed_forward.down": "mixer.down_proj",
         },
-        only={"tie_word_embeddings": False, "mamba_hidden_act": "silu"},
+        only={"attention_bias": False, "tie_word_embeddings": False, "mamba_hidden_act": "silu"},
         ignored=frozenset(
             {"attention_head_dim", "chunk_size", "expand", "hidden_dropout", "hybrid_override_pattern"}
             | {"mamba_proj_bias", "mamba_ssm_cache_dtype", "mtp_hybrid_override_pattern", "mtp_layers_block_type"}

@@ -54,7 +54,7 @@ def matrices_of(model: LanguageModel, model_type: str) -> dict[str, list[Matrix]
     for tensor in map_tensors(model, model_type):
         name = tensor.name.removesuffix(WEIGHT)
         if name in layers and tensor.name.endswith(WEIGHT):
-            parts = [(part.name.removesuffix(WEIGHT), part.region) for part in tensor.parts]
+            parts = [(_module(part.name), part.region) for part in tensor.parts]
             found[name] = [Matrix(module, _rows(region, tensor.shape[0])) for module, region in parts]
     return found
 
@@ -74,6 +74,11 @@ def _modules(model: LanguageModel, model_type: str) -> set[str]:
         return {matrix.module for matrices in matrices_of(model, model_type).values() for matrix in matrices}
     except KeyError:
         return set()
+
+
+def _module(name: str) -> str:
+    """Return the module of a weight; that of Nemotron-H has another name in files."""
+    return name.removesuffix(WEIGHT).replace("backbone.", "model.", 1)
 
 
 def _rows(region: Sequence[Any], num_rows: int) -> tuple[int, int]:
