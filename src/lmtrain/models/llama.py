@@ -238,11 +238,9 @@ class Llama(LanguageModel):
         )  # fmt: skip
         self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, settings.kernel
         self._keep_scales(logit_soft_cap, logit=logit_multiplier, embedding=embedding_multiplier)
-        self._init_std, self._value_embedding_std = init_std, value_embedding_init_std
         num_branches = num_layers if single_branch_layers else 2 * num_layers
-        self._output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(num_branches)
-        self._embedding_std = init_std if embedding_init_std is None else embedding_init_std
-        self._head_std = init_std if head_init_std is None else head_init_std
+        output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(num_branches)
+        self._keep_spreads(init_std, output_std, value_embedding_init_std, embedding_init_std, head_init_std)
         norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights, zero_centered=zero_centered_norms)
         self.embedding = InputEmbedding(
             vocab_size, width, num_bigram_buckets=num_bigram_buckets, norm=norm() if embedding_norm else None,
@@ -270,6 +268,13 @@ class Llama(LanguageModel):
         check_above_zero(usual="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
         check_above_zero(usual="1.0", embedding_multiplier=embedding, logit_multiplier=logit)
         self._soft_cap, self._logit_multiplier, self._embedding_multiplier = logit_soft_cap, logit, embedding
+
+    def _keep_spreads(
+        self, of_matrices: float, of_outputs: float, of_values: float, of_embedding: float | None, of_head: float | None
+    ) -> None:
+        self._init_std, self._output_std, self._value_embedding_std = of_matrices, of_outputs, of_values
+        self._embedding_std = of_matrices if of_embedding is None else of_embedding
+        self._head_std = of_matrices if of_head is None else of_head
 
     def _build_layers(
         self,
