@@ -224,12 +224,10 @@ class Llama(LanguageModel):
         check_positive(width=width, num_layers=num_layers, num_heads=num_heads, feed_forward_width=feed_forward_width)
         check_positive(vocab_size=vocab_size, max_context_tokens=max_context_tokens)
         check_values(value_embedding_layers, num_layers, gate=value_gate_width, init_std=value_embedding_init_std)
-        check_not_negative(num_bigram_buckets=num_bigram_buckets, init_std=init_std, head_init_std=head_init_std)
-        check_not_negative(embedding_init_std=embedding_init_std, value_embedding_init_std=value_embedding_init_std)
+        check_not_negative(num_bigram_buckets=num_bigram_buckets)
         require(not tie_embeddings, "tie_embeddings=false", head_init_std=head_init_std)
-        qk = QueryKeyNorm(
-            scale=qk_norm_scale, over=qk_norm_over, is_on=qk_norm, eps=norm_eps, zero_centered=zero_centered_norms
-        )
+        qk = QueryKeyNorm(is_on=qk_norm, scale=qk_norm_scale, over=qk_norm_over, eps=norm_eps,
+                          zero_centered=zero_centered_norms)  # fmt: skip
         settings = AttentionSettings(
             num_heads=num_heads, num_kv_heads=num_kv_heads, head_width=head_width, qk_norm=qk, biases=tuple(biases),
             kernel=bent(attention, soft_cap=attention_soft_cap, sinks=attention_sinks), sinks=attention_sinks,
@@ -248,10 +246,8 @@ class Llama(LanguageModel):
         )  # fmt: skip
         self._build_layers(
             partial(LlamaBlock, norm=norm, norm_place=norm_place, residual_multiplier=residual_multiplier),
-            layer_mixers(
-                num_layers, width, settings, latent_attention, recurrent_layers, pattern=recurrent_pattern,
-                single_branch=single_branch_layers,
-            ),
+            layer_mixers(num_layers, width, settings, latent_attention, recurrent_layers, pattern=recurrent_pattern,
+                         single_branch=single_branch_layers),
             layer_feed_forwards(num_layers, activation, width, feed_forward_width, experts=experts, biases=biases),
             windows=layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern),
             rotated=rotated_layers(num_layers, rotary_pattern), with_values=value_embedding_layers,
@@ -272,6 +268,8 @@ class Llama(LanguageModel):
     def _keep_spreads(
         self, of_matrices: float, of_outputs: float, of_values: float, of_embedding: float | None, of_head: float | None
     ) -> None:
+        check_not_negative(init_std=of_matrices, head_init_std=of_head)
+        check_not_negative(embedding_init_std=of_embedding, value_embedding_init_std=of_values)
         self._init_std, self._output_std, self._value_embedding_std = of_matrices, of_outputs, of_values
         self._embedding_std = of_matrices if of_embedding is None else of_embedding
         self._head_std = of_matrices if of_head is None else of_head
