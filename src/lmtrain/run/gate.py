@@ -37,7 +37,6 @@ from lmtrain.run.validators.task import (
     require_trained_weights,
 )
 from lmtrain.tracking.atomic_files import storage_problem
-from lmtrain.tracking.run_folder import run_path
 
 # What of this machine the run will use: its files and devices, its files alone (devices are the nodes'), or neither.
 Place = Literal["here", "nodes", "paper"]
@@ -175,6 +174,8 @@ def _check_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
 
 
 def _run_name(name: Any, config: Mapping[str, Any]) -> None:
+    from lmtrain.tracking.run_folder import run_path  # of a typed name alone
+
     run_path(Path(str(config["run"]["root"])).absolute(), str(name))
 
 

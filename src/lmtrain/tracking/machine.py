@@ -3,7 +3,6 @@
 Never the environment's variables: they hold secrets.
 """
 
-import importlib.metadata
 import os
 import platform
 import socket
@@ -49,7 +48,9 @@ def describe_git(folder: Path) -> GitState:
 
 def describe_versions() -> dict[str, str]:
     """Return the version of every installed package, sorted by name."""
-    found = {each.name.lower(): each.version for each in importlib.metadata.distributions() if each.name}
+    from importlib.metadata import distributions  # brings the e-mail package along
+
+    found = {each.name.lower(): each.version for each in distributions() if each.name}
     return dict(sorted(found.items()))
 
 

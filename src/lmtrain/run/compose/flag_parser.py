@@ -5,8 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from typing_extensions import override
-
 from lmtrain.errors import ConfigurationError, suggest
 
 UNKNOWN: Final = "unrecognized arguments: "
@@ -21,13 +19,13 @@ class FlagParser(argparse.ArgumentParser):
         self.parts: dict[str, Any] = {}
         super().__init__(*arguments, **settings)
 
-    @override
     def add_argument(self, *names: Any, **settings: Any) -> Any:
+        """Add a flag as argparse does, and keep its name for suggestions."""
         self._know(names)
         return super().add_argument(*names, **settings)
 
-    @override
     def add_argument_group(self, *titles: Any, **settings: Any) -> Any:
+        """Add a group as argparse does, and keep the names of its flags."""
         group: Any = super().add_argument_group(*titles, **settings)
         add = group.add_argument
 
@@ -41,8 +39,8 @@ class FlagParser(argparse.ArgumentParser):
     def _know(self, names: Sequence[Any]) -> None:
         self.known += [str(name) for name in names if str(name).startswith("--") and name != "--help"]
 
-    @override
     def add_subparsers(self, **settings: Any) -> Any:
+        """Add parsers of subcommands as argparse does, and keep them by name."""
         found = super().add_subparsers(**settings)
         self.parts = found.choices
         return found
@@ -59,8 +57,8 @@ class FlagParser(argparse.ArgumentParser):
         if words:
             self.error(UNKNOWN + words[0])
 
-    @override
     def error(self, message: str) -> NoReturn:
+        """Raise a ConfigurationError with the nearest known flag or choice."""
         if message.startswith(UNKNOWN):
             message = self._unknown(message.removeprefix(UNKNOWN))
         if (choice := CHOICE.search(message)) is not None:

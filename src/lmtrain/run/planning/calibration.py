@@ -56,9 +56,9 @@ def switches(config: RunConfig) -> dict[str, bool]:
 
 def calibration_of(config: RunConfig, batch: BatchPlan) -> Calibration | None:
     """Return the measured step of this very config; None for another cluster than this machine."""
-    if config.cluster.device is not None:
-        return None
     measured = measurements_of(config)
+    if config.cluster.device is not None or not measured.calibrations:
+        return None
     return measured.calibrations.get(calibration_key(config, batch, measured))
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lmtrain.data.mixture import Phase
 
 MANIFEST = "dataset.json"
+MEMORY = "data"  # in the cache
 
 
 def prepared_train_tokens(config: RunConfig) -> int | None:
@@ -129,10 +130,11 @@ def _folders_of(config: RunConfig) -> list[str | None]:
 
 
 def _folder_of(config: RunConfig) -> str | None:
-    folder = config.data.node("folder")
+    folder, cache = config.data.node("folder"), Path(config.run.cache)
     if folder is None:
         return None
-    remembered: dict[str, Any] = {} if "path" in folder else read_json(_memory(folder, Path(config.run.cache)))
+    is_stored = "path" not in folder and (cache / MEMORY).is_dir()
+    remembered: dict[str, Any] = read_json(_memory(folder, cache)) if is_stored else {}
     return folder.get("path") or remembered.get("folder")
 
 
@@ -168,7 +170,7 @@ def _content_of(tokenizer: Path) -> str:
 
 def _memory(node: Node, cache: Path) -> Path:
     """Return the cache's file with the folder of a preparation's settings."""
-    return cache / "data" / f"{_hash_of(node)}.json"
+    return cache / MEMORY / f"{_hash_of(node)}.json"
 
 
 def _tokens_of(folder: str | None, *, split: str = "train") -> int | None:

@@ -71,10 +71,7 @@ def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[s
     """Return the facts of a node's option."""
     found = facts_of(node, kind, allowed=allowed, **place)
     if found is None:
-        from lmtrain.run.schema.targets import (
-            require_allowed,
-            slot_at,  # where something is wrong alone
-        )
+        from lmtrain.run.schema.targets import require_allowed, slot_at  # where something is wrong alone
 
         target = str(node["_target_"])
         require_allowed(target, key=kind.group, allowed=allowed, slot=slot_at(kind.group))
@@ -99,14 +96,9 @@ def options_saying(package: str, kind: type[F]) -> Iterator[tuple[str, F]]:
 @cache
 def _described(module: str) -> dict[str, Callable[..., Any]]:
     """Run the facts' part of a module's source; return its functions by the names of their options."""
-    run = [statement for statement in statements_of(module) if _says(statement)]
-    code = compile(
-        ast.Module(body=run, type_ignores=[]),
-        filename=f"{module} ({SUFFIX})",
-        mode="exec",
-        flags=__future__.annotations.compiler_flag,
-        dont_inherit=True,
-    )
+    run = [statement for statement in statements_of(module, having=SUFFIX) if _says(statement)]
+    tree, flags = ast.Module(body=run, type_ignores=[]), __future__.annotations.compiler_flag
+    code = compile(tree, f"{module} ({SUFFIX})", "exec", flags=flags, dont_inherit=True)
     names: dict[str, Any] = {"__name__": module}
     exec(code, names)  # noqa: S102  # of packages imported whole by a run
     return {name.removesuffix(SUFFIX): found for name, found in names.items() if name.endswith(SUFFIX)}

@@ -75,13 +75,14 @@ def built_class(target: str) -> str | None:
 
 
 @cache
-def statements_of(module: str) -> list[ast.stmt]:
-    """Return the statements of a module's source; none where there is none."""
+def statements_of(module: str, *, having: str = "") -> list[ast.stmt]:
+    """Return the statements of a module's source; none where there is no source, or one without the text `having`."""
     try:
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:
         return []
-    return ast.parse(Path(spec.origin).read_text()).body if spec is not None and spec.origin is not None else []
+    source = Path(spec.origin).read_text() if spec is not None and spec.origin is not None else ""
+    return ast.parse(source).body if having in source else []
 
 
 @cache
