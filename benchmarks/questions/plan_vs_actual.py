@@ -1,6 +1,6 @@
 """Hold plans against facts on this machine: calibrate, plan, train, read the ledger, some times over.
 
-    python benchmarks/questions/plan_and_fact.py --rounds 3 --folder FOLDER --hardware zen4_2cores [OVERRIDES ...]
+    python benchmarks/questions/plan_vs_actual.py --rounds 3 --folder FOLDER --hardware zen4_2cores [OVERRIDES ...]
 
 Each round calibrates anew with `lmtrain doctor --calibrate`, asks `lmtrain plan` for the time of a run, trains it, and
 reads where its time went with `lmtrain ledger`. A plan has the start, the steps and validation. Compared are
@@ -55,7 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, required=True, help="of runs, data and finished rounds")
-    parser.add_argument("--hardware", help="writes results/plan_and_fact_HARDWARE_YYYYMM.md")
+    parser.add_argument("--hardware", help="writes results/plan_vs_actual_HARDWARE_YYYYMM.md")
     asked, overrides = parser.parse_known_args()
     words = words_of(asked.folder, [*RUN, *overrides])
     kept = asked.folder / "rounds.jsonl"
@@ -71,7 +71,7 @@ def main() -> int:
     text = page(found, [*RUN, *overrides])
     print(text)
     if asked.hardware:
-        name = f"plan_and_fact_{asked.hardware}_{time.strftime('%Y%m')}.md"
+        name = f"plan_vs_actual_{asked.hardware}_{time.strftime('%Y%m')}.md"
         (RESULTS / name).write_text(text)
     middle = statistics.median(each.ratio for each in found)
     return int(abs(middle - 1) > WITHIN or not all(each.adds_up for each in found))
@@ -100,7 +100,7 @@ def page(found: list[Round], words: list[str]) -> str:
         [
             "# Plan beside fact",
             "",
-            f"Written by `python benchmarks/questions/plan_and_fact.py`; the run: `{' '.join(words)}`. Planned are "
+            f"Written by `python benchmarks/questions/plan_vs_actual.py`; the run: `{' '.join(words)}`. Planned are "
             "start, steps "
             "and validation after `lmtrain doctor --calibrate`; taken is the clock of `lmtrain ledger` without what "
             "other work took from the process (preempted). The kinds of a ledger add up to its clock.",
