@@ -52,8 +52,9 @@ def run(task: Task, turns: Turns) -> None:
     job, built = make_run(task, name="trainer", more=tuple(more))
     turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
     if HAS_MLFLOW:
-        sink = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
-        turns.watch(sink._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
+        tracker = job.config.logger.build()
+        tracker.start(RunFolder(job.folder, root=Path(job.root)))
+        turns.watch(tracker._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
     callbacks: list[pl.Callback] = built.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # a list
     callbacks.append((StrictEndOfStep if task.device == "cuda" else EndOfStep)(turns))
     built.trainer.fit(built.module, datamodule=built.datamodule)

@@ -44,7 +44,8 @@ def run(task: Task, turns: Turns, *, architecture: Architecture) -> None:
     job = make_job(task, MORE, name=f"trainer-{architecture}", architecture=architecture)
     built = make_run(job)
     turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
-    sink = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
-    turns.watch(sink._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
+    tracker = job.config.logger.build()
+    tracker.start(RunFolder(job.folder, root=Path(job.root)))
+    turns.watch(tracker._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
     built.trainer.callbacks.append(EndOfStep(turns))  # pyright: ignore[reportAttributeAccessIssue]  # a list, always
     built.trainer.fit(built.module, datamodule=built.datamodule)
