@@ -93,6 +93,7 @@ def words(task: Task, *, compile_word: str, architecture: Architecture = "llama"
         f"compile={compile_word if task.is_compiled else 'none'}",
         f"batch.context_tokens={task.context_tokens}",
         f"batch.tokens_per_step={task.tokens_per_step}",
+        "batch.micro_batch_sequences=null",  # all sequences of a step at once, as the others
         f"trainer.accelerator={'cpu' if task.device == 'cpu' else 'gpu'}",
         f"trainer.cpu_threads={task.threads}",
         f"run.log_every_steps={LOG_EVERY_STEPS}",
