@@ -4,9 +4,9 @@ from lmtrain.accounting.options.outer_settings import delta_bytes, require_outer
 from lmtrain.errors import ConfigurationError
 
 
-def test_a_delta_takes_its_bits_and_a_share_of_an_fp32_scale_for_128_integers():
-    assert [delta_bytes(each) for each in ("fp32", "bf16", "int8", "int4")] == [4, 2, 1 + 4 / 128, 0.5 + 4 / 128]
-    with pytest.raises(ConfigurationError, match=r"strategy.delta=int2 must be one of fp32, bf16, int8, int4"):
+def test_a_delta_takes_the_bytes_of_its_format():
+    assert [delta_bytes(each) for each in ("fp32", "bf16")] == [4, 2]
+    with pytest.raises(ConfigurationError, match=r"strategy.delta=int2 must be one of fp32, bf16"):
         delta_bytes("int2")
 
 

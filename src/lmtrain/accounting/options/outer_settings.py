@@ -1,32 +1,23 @@
-"""The settings of an outer step over workers: turns, rates, and the formats of deltas as they are sent.
+"""The settings of an outer step over workers: turns, rates, and the formats of deltas as they are sent."""
 
-Integers of a delta are symmetric about 0: each block of values has one fp32 scale, its largest absolute value over the
-largest integer. Source: arXiv 2501.18512 section 2.3 for deltas of 4 bits.
-"""
-
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES
 from lmtrain.errors import ConfigurationError
 
-DeltaFormat = Literal["fp32", "bf16", "int8", "int4"]
-BLOCK_VALUES: Final = 128  # to one scale
-SCALE_BYTES: Final = 4
-VALUE_BITS: Final[dict[str, int]] = {"fp32": 32, "bf16": 16, "int8": 8, "int4": 4}
-WITH_SCALES: Final = ("int8", "int4")
+DeltaFormat = Literal["fp32", "bf16"]
+VALUE_BYTES: Final[dict[str, int]] = {"fp32": 4, "bf16": 2}
 
 
-def delta_bytes(delta: str) -> float:
-    """Return the bytes of a value with its share of a scale.
+def delta_bytes(delta: str) -> int:
+    """Return the bytes of a value.
 
     Raises:
         ConfigurationError: A format unknown here.
     """
-    if delta not in VALUE_BITS:
-        known = ", ".join(get_args(DeltaFormat))
-        raise ConfigurationError(f"strategy.delta={delta} must be one of {known}.")
-    scale = SCALE_BYTES / BLOCK_VALUES if delta in WITH_SCALES else 0.0
-    return VALUE_BITS[delta] / 8 + scale
+    if delta not in VALUE_BYTES:
+        raise ConfigurationError(f"strategy.delta={delta} must be one of {', '.join(VALUE_BYTES)}.")
+    return VALUE_BYTES[delta]
 
 
 def outer_bytes(momentum: float) -> int:
