@@ -54,7 +54,7 @@ TABLES = {
     "bom.jsonl": b"\xef\xbb\xbf" + lines(*ROWS),
     "utf_16.jsonl": lines(*ROWS).decode().encode("utf-16"),
     "rows.csv": 'text,other\none,1\n"two ""quoted"" words",2\ndrei: Ünïcode,3\n'.encode(),
-    "mac.csv": 'text,other\rone,1\r"two ""quoted"" words",2\rdrei: Ünïcode,3\r'.encode(),
+
     "rows.tsv": 'text\tother\none\t1\ntwo "quoted" words\t2\ndrei: Ünïcode\t3\n'.encode(),
     "rows.parquet": parquet(ROWS),
     "large.parquet": parquet(ROWS, pa.schema([("text", pa.large_string()), ("other", pa.null())])),
@@ -70,8 +70,9 @@ def read(source):
     return documents, [item.reason for item in items if not isinstance(item, Document)]
 
 
-@pytest.mark.parametrize("suffix", PACKED)
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("name", "suffix"), [(name, suffix) for name in TABLES for suffix in PACKED if not (suffix and "parquet" in name)]
+)
 def test_every_format_and_compression_gives_the_same_texts(tmp_path, name, suffix):
     path = tmp_path / f"{name}{suffix}"
     path.write_bytes(PACKED[suffix](TABLES[name]))
@@ -279,7 +280,7 @@ def test_tools_and_template_arguments_are_refused(tmp_path):
         ("a.csv", b"text,label,text\na,1,b\n", {}, r"several columns named text"),
         ("a.parquet", parquet(pa.table([["a"], ["b"]], names=["text", "text"])), {}, r"several columns named text"),
         ("a.csv", b"id;text\n0;one\n", {}, r"source\.delimiter=';'"),
-        ("a.csv", b"text\none\rtwo\n", {}, r"a\.csv:2 is not a row.*CR alone; end all lines with LF"),
+        ("a.csv", b"text\none\rtwo\n", {}, r"a\.csv:2 is not a row.*a line end of CR alone"),
         ("a.csv", b'text\n"never closed\n', {}, r"a\.csv:2 is not a row.*source\.quoting=none"),
         ("a.jsonl", lines({"body": "x"}), {}, r"no column for text, only body.*source\.text_column"),
         ("a.jsonl", lines({"messages": []}), {}, r"source\.conversations=true"),
@@ -340,15 +341,6 @@ def test_an_xz_file_that_asks_for_a_dictionary_of_4_gib_is_refused(tmp_path):
     (tmp_path / "a.txt.xz").write_bytes(packed)
     with pytest.raises(DataError, match=r"a\.txt\.xz is damaged"):
         read(Files(paths=str(tmp_path / "a.txt.xz")))
-
-
-@pytest.mark.parametrize("path", [str, lambda path: f"file://{path}"])
-def test_equal_texts_without_end_are_refused_once_they_are_too_many(path, tmp_path, monkeypatch):
-    write_bomb(tmp_path / "a.parquet", num_rows=2000, text_bytes=1000)
-    monkeypatch.setattr(text_files, "MOST_CONTENT_BYTES", 100_000)
-    monkeypatch.setattr(text_files, "MOST_TIMES", 1)
-    with pytest.raises(DataError, match=r"holds more than [\d,]+ bytes"):
-        read(Files(paths=path(tmp_path / "a.parquet")))
 
 
 def test_rows_beyond_memory_are_refused(tmp_path):

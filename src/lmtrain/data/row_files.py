@@ -6,8 +6,6 @@ A row is a mapping of columns, or the reason why it could not be read. Every fil
 import csv
 import io
 import json
-import re
-import tempfile
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,18 +17,16 @@ import pyarrow.parquet as pq
 from pydantic_core import from_json
 
 from lmtrain.data.text_files import (
-    CHUNK_BYTES,
     MAX_LINE_BYTES,
     FoundFile,
     Reading,
     damaged,
-    most_content_bytes,
     numbered_lines,
     open_plain,
     open_raw,
 )
 from lmtrain.errors import DataError
-from lmtrain.storage.bounded_memory import MORE_BYTES, bounded_memory, num_characters
+from lmtrain.storage.bounded_memory import MORE_BYTES, bounded_memory
 
 TableFormat = Literal["json_lines", "csv", "tsv", "parquet"]
 Quoting = Literal["minimal", "none"]
@@ -47,7 +43,6 @@ SUFFIXES: Final[Mapping[str, TableFormat]] = {
 CHECKED_ROWS: Final = 100
 MAX_ARRAY_BYTES: Final = 1 << 28  # of a JSON array or object, which is held whole
 ROWS_AT_ONCE: Final = 64
-MOST_UNPACKED_BYTES, MOST_TIMES = 1 << 24, 200  # parquet is packed already: little is left to compress
 DAMAGES = (pa.ArrowException, OSError, EOFError, ValueError, MemoryError)
 
 
@@ -197,15 +192,13 @@ def _separated(
                 yield rows.line_num, row
             first = rows.line_num + 1
     except csv.Error as problem:
-        is_line_end = "new-line" in str(problem)
-        why = "a line of it ends with CR alone" if is_line_end else f"{problem} (an open quote?)"
-        fix = "end all lines with LF" if is_line_end else "set source.quoting=none, correct it"
-        raise DataError(f"{file.address}:{first} is not a row of a table: {why}; {fix}, or leave the file out.") from problem
+        fix = "set source.quoting=none, or correct it"
+        msg = f"{file.address}:{first} is not a row of a table: {problem} (an open quote, a line end of CR alone?)"
+        raise DataError(f"{msg}; {fix}.") from problem
 
 
 def _text_lines(content: io.BufferedReader, reading: Reading, *, address: str) -> Iterator[str]:
-    """Yield lines of text with their ends, as `csv` expects them; a first line with CR inside shows that CR ends lines."""
-    has_cr = False
+    """Yield lines of text with their ends, as `csv` expects them."""
     for number, line in numbered_lines(content):
         where = f"{address}:{number}"
         if line is None:
@@ -214,8 +207,7 @@ def _text_lines(content: io.BufferedReader, reading: Reading, *, address: str) -
             text = reading.decode(line, where=where)
         except ValueError as problem:
             raise DataError(f"{where} is not UTF-8 text: it {problem}. Convert it, or leave it out.") from problem
-        has_cr = has_cr or (number == 1 and "\r" in text)
-        yield from re.split(r"(?<=\r)", f"{text}\n") if has_cr else (f"{text}\n",)
+        yield f"{text}\n"
 
 
 def _require_once(names: list[str], wanted: Collection[str], file: FoundFile) -> None:
@@ -225,17 +217,13 @@ def _require_once(names: list[str], wanted: Collection[str], file: FoundFile) ->
 
 
 def _parquet_rows(file: FoundFile, columns: Collection[str]) -> Iterator[tuple[str, Row | str]]:
-    number = num_bytes = 0
+    number = 0
     with _opened(file) as table:
         names = list(table.schema_arrow.names)
         _require_once(names, columns, file)
         chosen = [name for name in names if name in columns]
-        _require_size(_stated_bytes(chosen, table), file)
         batches: Iterator[Any] = table.iter_batches(ROWS_AT_ONCE, columns=chosen, use_threads=False)
-        while (found := _next_rows(batches, file, number)) is not None:
-            rows, num_batch_bytes = found
-            num_bytes += num_batch_bytes  # equal values are stored once: a few bytes can hold any number of rows
-            _require_size(num_bytes, file)
+        while (rows := _next_rows(batches, file, number)) is not None:
             for row in rows:
                 number += 1
                 yield f"{file.name}:{number}", {name: without_nulls(value) for name, value in row.items()}
@@ -243,46 +231,22 @@ def _parquet_rows(file: FoundFile, columns: Collection[str]) -> Iterator[tuple[s
 
 @contextmanager
 def _opened(file: FoundFile) -> Generator[Any, None, None]:
-    with open_raw(file) as raw, tempfile.TemporaryFile() as unpacked:
-        if file.is_compressed:  # its footer is read first: unpack it on the disk
-            most = MOST_UNPACKED_BYTES + MOST_TIMES * file.num_bytes
-            with open_plain(file) as content:
-                while chunk := content.read(CHUNK_BYTES):
-                    unpacked.write(chunk)
-                    if unpacked.tell() > most:
-                        fix = "unpack it yourself, or leave it out"
-                        raise DataError(f"{file.address} unpacks to more than {most:,} bytes; {fix}.")
+    with open_raw(file) as raw:
         try:
             with bounded_memory():
-                table = pq.ParquetFile(unpacked if file.is_compressed else raw)
+                table = pq.ParquetFile(raw)
         except DAMAGES as problem:
             raise damaged(file.address, "(not parquet, or a broken file)", problem) from problem
         with table:
             yield table
 
 
-def _require_size(num_bytes: int, file: FoundFile) -> None:
-    if num_bytes > (most := most_content_bytes(file.num_bytes)):
-        rule = f"holds more than {most:,} bytes in these columns, in a file of {file.num_bytes:,}"
-        raise DataError(f"{file.address} {rule}; write it as JSON lines yourself, or leave it out.")
-
-
-def _stated_bytes(columns: Collection[str], table: Any) -> int:
-    """Return the uncompressed size of the columns' pages by the footer."""
-    groups = (table.metadata.row_group(number) for number in range(table.num_row_groups))
-    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
-    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
-
-
-def _next_rows(batches: Iterator[Any], file: FoundFile, number: int) -> tuple[list[dict[str, Any]], int] | None:
-    """Return the next rows and their bytes, None at the end."""
+def _next_rows(batches: Iterator[Any], file: FoundFile, number: int) -> list[dict[str, Any]] | None:
+    """Return the next rows, None at the end."""
     try:
         with bounded_memory():
             batch = next(batches, None)
-            if batch is None:
-                return None
-            rows = cast("list[dict[str, Any]]", batch.to_pylist())
-            return rows, max(int(batch.nbytes), num_characters(rows))
+            return None if batch is None else batch.to_pylist()
     except MemoryError as problem:
         rule = f"{ROWS_AT_ONCE} rows after row {number:,} take more than {MORE_BYTES >> 30} GiB"
         raise DataError(f"{file.address}: {rule}; write it as JSON lines yourself, or leave it out.") from problem

@@ -2,10 +2,10 @@
 
 import resource
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 MORE_BYTES: Final = 2 << 30
 STATUS: Final = Path("/proc/self/statm")
@@ -43,14 +43,3 @@ def addressed_bytes() -> int:
 
 def _lower(limit: int, other: int) -> int:
     return other if limit == resource.RLIM_INFINITY else min(limit, other)
-
-
-def num_characters(values: Iterable[Any]) -> int:
-    """Return the characters of all texts within values, lists and dictionaries."""
-    total = 0
-    for value in values:
-        if isinstance(value, str):
-            total += len(value)
-        elif isinstance(value, dict | list):
-            total += num_characters(value.values() if isinstance(value, dict) else value)
-    return total
