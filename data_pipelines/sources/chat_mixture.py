@@ -1,16 +1,15 @@
-"""The public mixture of nanochat's and picollm's fine-tuning: SmolTalk, an identity, MMLU, GSM8K, and spelling.
+"""The public mixture of nanochat's and picollm's fine-tuning: SmolTalk, an identity, MMLU and GSM8K.
 
-https://github.com/karpathy/nanochat, scripts/chat_sft.py: which data sets, how often each, how many made rows. MMLU
+https://github.com/karpathy/nanochat, scripts/chat_sft.py: which data sets, and how often each. MMLU
 (arXiv:2009.03300) and GSM8K (arXiv:2110.14168) are read in the layout of their repositories through `datasets`, from
 the hub or from a local folder.
 """
 
 import hashlib
 import json
-import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, final
@@ -25,12 +24,10 @@ from lmtrain.data.text_files import local_file
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import one_line
-from lmtrain.tokenizers.question_forms import choice_question, count_question, letters_of
+from lmtrain.tokenizers.question_forms import choice_question, letters_of
 
 VERSION: Final = 1  # raised when the same settings come to make other conversations
 CALCULATION: Final = re.compile(r"<<.*?>>")  # GSM8K's notes for a calculator
-WORD: Final = re.compile(r"[a-z]{3,}")
-SHARE_INSIDE: Final = 0.9  # of questions about a letter of the word
 Messages = tuple[Mapping[str, Any], ...]
 Items = Iterable[Document | Skipped]
 
@@ -49,18 +46,14 @@ class ChatMixture(Source):
         mmlu: str = "cais/mmlu",
         gsm8k: str = "openai/gsm8k",
         identity: str | None = None,
-        words: str | None = None,
         smoltalk_epochs: int = 1,
         identity_epochs: int = 2,
         mmlu_epochs: int = 3,
         gsm8k_epochs: int = 4,
-        spelling_rows: int = 200_000,
-        counting_rows: int = 80_000,
-        seed: int = 0,
     ) -> None:
-        """Name data sets of the hub or local folders; `identity` is a file of conversations, `words` one of words.
+        """Name data sets of the hub or local folders; `identity` is a file of conversations, left out where it is None.
 
-        Without those two files their rows are left out, with a note. 0 epochs leave a data set out.
+        0 epochs leave a data set out.
 
         Raises:
             ConfigurationError: A number is negative, or nothing is left.
@@ -71,11 +64,9 @@ class ChatMixture(Source):
             "identity_epochs": identity_epochs,
             "mmlu_epochs": mmlu_epochs,
             "gsm8k_epochs": gsm8k_epochs,
-            "spelling_rows": spelling_rows,
-            "counting_rows": counting_rows,
         }
         self._names = {"smoltalk": smoltalk, "mmlu": mmlu, "gsm8k": gsm8k}
-        self._identity, self._words, self._seed = identity, words, seed
+        self._identity = identity
         self._require_settings()
 
     def fingerprint(self) -> str:
@@ -87,8 +78,8 @@ class ChatMixture(Source):
             for path in sorted(walk(folder))
         ]
         named = [name for name in self._names.values() if not Path(name).is_dir()]
-        kept = [Path(path).read_text(encoding="utf-8") for path in (self._identity, self._words) if path]
-        identity = json.dumps([VERSION, named, self._counts, self._seed, kept])
+        kept = Path(self._identity).read_text(encoding="utf-8") if self._identity else None
+        identity = json.dumps([VERSION, named, self._counts, kept])
         return hashlib.sha256(f"{identity} {fingerprint_files(files)}".encode()).hexdigest()
 
     def check(self) -> None:
@@ -116,9 +107,7 @@ class ChatMixture(Source):
                 num_rows += isinstance(row, Document)
                 yield row
             counts.append(f"{label} {format_count(num_rows, 'row')}")
-        unset = [f"source.{name}" for name, path in (("identity", self._identity), ("words", self._words)) if not path]
-        missing = f"; {' and '.join(unset)} not set" if unset else ""
-        tell(f"chat_mixture: {', '.join(counts)}{missing}")
+        tell(f"chat_mixture: {', '.join(counts)}{'' if self._identity else '; source.identity not set'}")
 
     def _parts(self) -> Iterator[tuple[str, int, Callable[[], Items]]]:
         """Yield each part's label, its epochs, and its rows."""
@@ -126,33 +115,18 @@ class ChatMixture(Source):
             yield label, self._counts[f"{label}_epochs"], partial(_rows_of, self._wanted(label), label=label)
         if self._identity:
             yield "identity", self._counts["identity_epochs"], partial(_lines_of, Path(self._identity))
-        for label, make in (("spelling", spelled), ("counting", counted)):
-            if self._words and (num_rows := self._counts[f"{label}_rows"]):
-                yield label, 1, partial(make, self._known_words, num_rows=num_rows, seed=self._seed)
 
     def _wanted(self, label: str) -> Wanted:
         config, split, _ = PLACES[label]
         return Wanted(name=self._names[label], config=config, split=split, revision=None, key=f"source.{label}")
 
-    @cached_property
-    def _known_words(self) -> list[str]:
-        lines = Path(str(self._words)).read_text(encoding="utf-8").split()
-        found = [word for word in lines if WORD.fullmatch(word)]
-        if not found:
-            raise DataError(
-                f"source.words={self._words}: must have words of three small letters or more, one per line."
-            )
-        return found
-
     def _require_settings(self) -> None:
         for name, count in self._counts.items():
             if count < 0:
                 raise ConfigurationError(f"source.{name}: must be at least 0, got {count}.")
-        for name, path in (("identity", self._identity), ("words", self._words)):
-            if path is not None and not Path(path).is_file():
-                raise DataError(f"source.{name}: must be a file of this machine, got {path}.")
-        given = {"identity_epochs": self._identity, "spelling_rows": self._words, "counting_rows": self._words}
-        if not any(count for name, count in self._counts.items() if given.get(name, "hub")):
+        if self._identity is not None and not Path(self._identity).is_file():
+            raise DataError(f"source.identity: must be a file of this machine, got {self._identity}.")
+        if not any(count for name, count in self._counts.items() if self._identity or name != "identity_epochs"):
             raise ConfigurationError("source=chat_mixture: at least one data set must have epochs, got 0 for all.")
 
 
@@ -180,25 +154,6 @@ def of_messages(row: Mapping[str, Any]) -> Messages | str:
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         return "no messages"
     return tuple(messages)
-
-
-def spelled(words: Sequence[str], *, num_rows: int, seed: int) -> Items:
-    """Yield words to be spelled, letter by letter."""
-    draw = random.Random(f"spelling/{seed}")
-    for number in range(num_rows):
-        word = draw.choice(words)
-        yield Document(f"spelling:{number}", "", messages=_asked(f"Spell the word {word}.", ", ".join(word)))
-
-
-def counted(words: Sequence[str], *, num_rows: int, seed: int) -> Items:
-    """Yield letters to be counted in words: the answer spells, counts, and gives the number after ####."""
-    draw = random.Random(f"counting/{seed}")
-    for number in range(num_rows):
-        word = draw.choice(words)
-        letter = draw.choice(word if draw.random() < SHARE_INSIDE else "abcdefghijklmnopqrstuvwxyz")
-        places = [f"{place} {one}{'*' * (one == letter)}" for place, one in enumerate(word, start=1)]
-        answer = f"{', '.join(places)}. #### {word.count(letter)}"
-        yield Document(f"counting:{number}", "", messages=_asked(count_question(letter, word), answer))
 
 
 def _asked(question: str, answer: str) -> Messages:

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, cast, final
+from typing import Any, cast, final
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError
@@ -26,7 +26,6 @@ from lmtrain.storage.damage import one_line
 SHUFFLE_BUFFER_DOCUMENTS = 10_000
 REACH_SECONDS = 10.0
 NAME_KEY = "source.name"
-FIRST_VERSION: Final = "5.2.0"  # of `datasets`, behind the fingerprints that do not name one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,6 @@ class HuggingFaceDataset(Source):
         on_bad_row: OnBadRow = "skip",
         revision: str | None = None,
         shuffle_seed: int | None = None,
-        shuffle_buffer_documents: int | None = None,
         max_documents: int | None = None,
         streaming: bool = True,
         cache: str | None = None,
@@ -76,18 +74,13 @@ class HuggingFaceDataset(Source):
         """Name a dataset of the hub or a local folder; None takes its default config, newest revision and own order.
 
         Columns and roles are those of `source=files`. Streaming reads rows as they arrive, and shuffles them in a
-        buffer of `shuffle_buffer_documents` (None: 10,000); without it the whole is first downloaded into the folder
-        `cache`, and shuffled as a whole.
+        buffer of 10,000; without it the whole is first downloaded into the folder `cache`, and shuffled as a whole.
 
         Raises:
             ConfigurationError: Contradicting settings, or a number below 1.
         """
-        for key, value in (("max_documents", max_documents), ("shuffle_buffer_documents", shuffle_buffer_documents)):
-            if value is not None and value < 1:
-                raise ConfigurationError(f"source.{key}: must be at least 1, got {value}.")
-        if shuffle_buffer_documents is not None and (shuffle_seed is None or not streaming):
-            missing = "source.streaming=true" if shuffle_seed is not None else "source.shuffle_seed"
-            raise ConfigurationError(f"source.shuffle_buffer_documents has no effect without {missing}; set that too.")
+        if max_documents is not None and max_documents < 1:
+            raise ConfigurationError(f"source.max_documents: must be at least 1, got {max_documents}.")
         if streaming and "[" in split:
             rule = "a slice needs source.streaming=false, or use source.max_documents"
             raise ConfigurationError(f"source.split: {rule}, got {split}.")
@@ -99,7 +92,7 @@ class HuggingFaceDataset(Source):
             roles=roles,
             conversations=conversations,
         )
-        self._shuffle = (shuffle_seed, shuffle_buffer_documents or SHUFFLE_BUFFER_DOCUMENTS)
+        self._shuffle_seed = shuffle_seed
         self._max_documents = max_documents
         self._on_bad_row: OnBadRow = on_bad_row
         self._streaming, self._cache = streaming, cache
@@ -110,13 +103,13 @@ class HuggingFaceDataset(Source):
 
     def fingerprint(self) -> str:
         """Return a sha256 over the arguments, the version of `datasets`, and the files of a local folder."""
-        wanted, folder, library = self._wanted, Path(self._wanted.name), version("datasets")
+        wanted, folder = self._wanted, Path(self._wanted.name)
         files = sorted(walk(folder)) if wanted.is_local else []
         found = [local_file(path, name=path.relative_to(folder).as_posix()) for path in files]
         place = "" if wanted.is_local else wanted.name
-        order = [*self._shuffle, self._streaming] if self._shuffle[0] is not None else []
+        order = [self._shuffle_seed, self._streaming] if self._shuffle_seed is not None else []
         which = [place, wanted.config, wanted.split, wanted.revision, self._max_documents, order]
-        identity = [*which, *self._shape.identity(), *([library] if library != FIRST_VERSION else [])]
+        identity = [*which, *self._shape.identity(), version("datasets")]
         return hashlib.sha256(f"{json.dumps(identity)} {fingerprint_files(found)}".encode()).hexdigest()
 
     def check(self) -> None:
@@ -164,10 +157,10 @@ class HuggingFaceDataset(Source):
         if columns:
             self._shape.require_in(columns, table=self._wanted.name)
             rows = rows.select_columns([name for name in columns if name in self._shape.wanted])
-        seed, buffer_documents = self._shuffle
-        if seed is None:
+        if self._shuffle_seed is None:
             return cast("Iterable[dict[str, Any]]", rows)
-        return rows.shuffle(seed=seed, buffer_size=buffer_documents) if self._streaming else rows.shuffle(seed=seed)
+        buffer: dict[str, Any] = {"buffer_size": SHUFFLE_BUFFER_DOCUMENTS} if self._streaming else {}
+        return rows.shuffle(seed=self._shuffle_seed, **buffer)
 
     def _read(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         waiting = iter(rows)
@@ -215,22 +208,22 @@ def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
 
     if "+" in wanted.split:
         raise ConfigurationError(f"source.split: must be one split, got {wanted.split}.")
-    is_online = not huggingface_hub.constants.HF_HUB_OFFLINE
-    if is_online and not wanted.is_local:
+    if not huggingface_hub.constants.HF_HUB_OFFLINE and not wanted.is_local:
         _require_hub(wanted)
-    named: Any = {"path": wanted.name, "revision": None if wanted.is_local else wanted.revision}
+    revision = None if wanted.is_local else wanted.revision
     try:
-        if wanted.is_local or is_online:  # an earlier download has one config
-            _require_config(wanted, datasets.get_dataset_config_names(**named), **named)
-        builder: Any = datasets.load_dataset_builder(name=wanted.config, cache_dir=cache, **named)
+        builder: Any = datasets.load_dataset_builder(wanted.name, wanted.config, cache_dir=cache, revision=revision)
     except ConnectionError as problem:
         raise _unreachable(wanted, problem) from problem
-    except DataError:
-        raise
     except (ValueError, OSError, DatasetsError) as problem:
         near = suggest_path(Path(wanted.name))
         raise DataError(f"{wanted.typed} cannot be loaded: {one_line(problem).rstrip('.')}.{near}") from problem
-    _require("split", wanted.split.partition("[")[0], builder.config.data_files or builder.info.splits or (), wanted)
+    split, known = wanted.split.partition("[")[0], builder.config.data_files or builder.info.splits or ()
+    if known and split not in known:
+        key = "source.split" if wanted.key == NAME_KEY else f"{wanted.typed}: split"
+        raise DataError(
+            f"{key}: must be one of {', '.join(known)} of {wanted.name}, got {split}.{suggest(split, known)}"
+        )
     return builder
 
 
@@ -248,18 +241,3 @@ def _unreachable(wanted: Wanted, problem: Exception) -> EnvironmentProblem:
     msg = f"{wanted.typed} is not a folder here, and the hub cannot be reached: {one_line(problem).rstrip('.')}"
     fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
     return EnvironmentProblem(f"{msg}; {fix}.{suggest_path(Path(wanted.name))}")
-
-
-def _require_config(wanted: Wanted, configs: list[str], **named: Any) -> None:
-    import datasets
-
-    if wanted.config is not None:
-        _require("config", wanted.config, configs, wanted)
-    elif len(configs) > 1 and datasets.get_dataset_default_config_name(**named) is None:
-        raise DataError(f"source.config: {wanted.name} has several: {', '.join(configs)}; set one.")
-
-
-def _require(what: str, name: str, known: Collection[str], wanted: Wanted) -> None:
-    if known and name not in known:
-        key = f"source.{what}" if wanted.key == NAME_KEY else f"{wanted.typed}: {what}"
-        raise DataError(f"{key}: must be one of {', '.join(known)} of {wanted.name}, got {name}.{suggest(name, known)}")

@@ -1,18 +1,13 @@
 """Preference pairs: a prompt, a preferred answer and another one, from the rows of files."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final, final
+from typing import final
 
 from data_pipelines.sources.base import OnBadRow
 from data_pipelines.sources.files import FileSource, Format
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.data.row_files import Delimited, Quoting
 from lmtrain.data.row_shapes import RowShape
-
-VERSION: Final = 1  # raised when the same files come to make other pairs
 
 
 @final
@@ -45,16 +40,6 @@ class PreferencePairs(FileSource):
             dialect=Delimited(delimiter=delimiter, quoting=quoting),
             on_bad_row=on_bad_row,
         )
-
-    def fingerprint(self) -> str:
-        """Return a sha256 over the files' contents, and over the settings that are not the usual ones."""
-        if any(not file.is_local for file in self._found.files):
-            return f"{VERSION} {super().fingerprint()}"
-        total = hashlib.sha256(str(VERSION).encode())
-        for file in self._found.files:
-            total.update(Path(file.address).read_bytes())
-        settings = [dict(self._shape.columns), dict(self._shape.roles), self._format, self._dialect.delimiter]
-        return total.hexdigest() + (f" {json.dumps(settings)}" if any(settings) else "")
 
 
 def preference_pairs_facts() -> SourceFacts:

@@ -1,9 +1,4 @@
-"""Undo mojibake (UTF-8 read as Windows-1252 or Latin-1: "cafÃ©" for "café") where it is certain.
-
-A line is put right when every one of its characters beyond ASCII belongs to a run of valid UTF-8, once read back as
-bytes, and the line has one such run of three or four bytes, or two runs: one "Ã©" alone could be intended. A line with
-any other character beyond ASCII is left as it is.
-"""
+"""Repair the characters of texts, and drop documents by their length."""
 
 import re
 from dataclasses import replace
@@ -13,59 +8,20 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.stage import Item, Stage, content_of, with_strings
 from lmtrain.errors import ConfigurationError
 
-_BYTES = range(0x80, 0x100)
-_FAILURE = "\ufffd"
-# A byte left open by Windows-1252, and any byte read as Latin-1, shows as the character of its own number.
-_BYTE_OF = {chr(byte): byte for byte in _BYTES} | {
-    shown: byte for byte in _BYTES if (shown := bytes([byte]).decode("cp1252", errors="replace")) != _FAILURE
-}
-_TAIL = "[" + "".join(re.escape(shown) for shown, byte in _BYTE_OF.items() if byte < 0xC0) + "]"
-_RUN = re.compile(f"[\xc2-\xdf]{_TAIL}|[\xe0-\xef]{_TAIL}{{2}}|[\xf0-\xf4]{_TAIL}{{3}}")
-_BEYOND_ASCII = re.compile("[^\x00-\x7f]")
-_TWO_BYTES = 2
-
-
-def undo_mojibake(text: str) -> str:
-    """Return the text with the lines of certain mojibake put right, also those of double mojibake."""
-    while not text.isascii() and _RUN.search(text):
-        before, text = text, "\n".join(map(_undo_in_line, text.split("\n")))
-        if text == before:
-            break
-    return text
-
-
-def _undo_in_line(line: str) -> str:
-    if line.isascii():
-        return line
-    runs = _RUN.findall(line)
-    is_certain = len(runs) > 1 or (runs and len(runs[0]) > _TWO_BYTES)
-    if not is_certain or len(_BEYOND_ASCII.findall(line)) != sum(map(len, runs)):
-        return line
-    try:
-        return _RUN.sub(_decoded, line)
-    except UnicodeDecodeError:
-        return line
-
-
-def _decoded(run: re.Match[str]) -> str:
-    return bytes(_BYTE_OF[shown] for shown in run.group()).decode()
-
-
 _LINE_ENDS = re.compile("\r\n?|[\x85\u2028\u2029]")
 # Tab, newline, vertical tab and form feed are people's white space; ESC and the rest are not text.
 _NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
 _NO_TEXT_ASCII = bytes([*range(0x09), *range(0x0E, 0x20), 0x7F])
 _SUSPECT_ASCII = b"\r" + _NO_TEXT_ASCII
-_SUSPECT = re.compile(f"[\ud800-\udfff]|{_LINE_ENDS.pattern}|{_NO_TEXT.pattern}|{_RUN.pattern}")
+_SUSPECT = re.compile(f"[\ud800-\udfff]|{_LINE_ENDS.pattern}|{_NO_TEXT.pattern}")
 
 
 @final
 class UnicodeRepair(Stage):
-    """One kind of line end; no control characters, byte-order marks or half characters; mojibake undone."""
+    """One kind of line end; no control characters, byte-order marks or half characters."""
 
-    def __init__(self, *, mojibake: bool = True, control_characters: bool = True) -> None:
-        """Undo mojibake where it is certain, and remove NUL and other control characters, unless switched off."""
-        self._mojibake = mojibake
+    def __init__(self, *, control_characters: bool = True) -> None:
+        """Remove NUL and other control characters, unless switched off."""
         self._control_characters = control_characters
 
     def look_at(self, document: Document) -> Item:
@@ -83,23 +39,14 @@ class UnicodeRepair(Stage):
         repaired = with_strings(document, repair)
         return replace(repaired, num_removed=document.num_removed + num_removed) if num_removed else repaired
 
-    def repair(self, text: str) -> str:
-        """Return the text repaired; a second time changes nothing."""
-        return text if _is_sound(text) else self._repair(text)[0]
-
     def _repair(self, text: str) -> tuple[str, int]:
-        num_removed, before = 0, None
-        while text != before:
-            before = text
-            text = uniform(undo_mojibake(text) if self._mojibake else text)
-            kept = _NO_TEXT.sub("", text) if self._control_characters else text
-            num_removed += len(text) - len(kept)
-            text = kept
-        return text, num_removed
+        text = uniform(text)
+        kept = _NO_TEXT.sub("", text) if self._control_characters else text
+        return kept, len(text) - len(kept)
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the settings."""
-        return {"stage": "unicode", "mojibake": self._mojibake, "control_characters": self._control_characters}
+        return {"stage": "unicode", "control_characters": self._control_characters}
 
 
 @final

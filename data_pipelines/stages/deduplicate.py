@@ -1,4 +1,4 @@
-"""A set of 16-byte hashes in 16 bytes each: sorted runs in numpy, the latest in a Python set."""
+"""Drop documents with the content of an earlier one, by hashes of 16 bytes."""
 
 import hashlib
 import json
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope, Stage
@@ -16,7 +15,6 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.storage.durable import open_durably
 
 DIGEST_BYTES = 16
-NUM_RECENT = 1 << 17
 
 
 def digest_of(document: Document) -> bytes:
@@ -31,36 +29,6 @@ def digest_of(document: Document) -> bytes:
     digest = hashlib.sha256(content).digest()[:DIGEST_BYTES]
     object.__setattr__(document, "known_digest", digest)  # a document is frozen for everyone else
     return digest
-
-
-@final
-class Digests:
-    """A growing set; two runs of about equal length merge, so that there are few."""
-
-    def __init__(self, *, num_recent: int = NUM_RECENT) -> None:
-        """Start empty; the latest `num_recent` are in a Python set, at about 110 bytes each."""
-        self._num_recent = num_recent
-        self._recent: set[bytes] = set()
-        self._runs: list[NDArray[np.bytes_]] = []
-
-    def add(self, digest: bytes) -> bool:
-        """Add a digest and return whether it is new."""
-        key = digest.rstrip(b"\0")  # as numpy gives it back
-        if key in self._recent or any(_holds(run, key) for run in self._runs):
-            return False
-        self._recent.add(key)
-        if len(self._recent) >= self._num_recent:
-            run = np.sort(np.array(list(self._recent), f"S{DIGEST_BYTES}"))
-            self._recent.clear()
-            while self._runs and 2 * len(run) > len(self._runs[-1]):
-                run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
-            self._runs.append(run)
-        return True
-
-
-def _holds(run: NDArray[np.bytes_], key: bytes) -> bool:
-    place = int(run.searchsorted(np.bytes_(key)))
-    return place < len(run) and run[place] == key
 
 
 REASON = "exact duplicate"
@@ -81,10 +49,14 @@ class ExactDeduplication(Stage):
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
         """Yield each document the first time, and a drop every other time."""
-        seen = Digests()
+        seen: set[bytes] = set()
         for item in documents:
-            is_again = isinstance(item, Document) and not seen.add(digest_of(item))
-            yield Skipped(item.id, REASON) if is_again else item
+            if isinstance(item, Document):
+                digest = digest_of(item)
+                yield Skipped(item.id, REASON) if digest in seen else item
+                seen.add(digest)
+            else:
+                yield item
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return two: hash every piece, then find the repetitions of each hash."""

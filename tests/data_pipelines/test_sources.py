@@ -11,7 +11,7 @@ import pytest
 
 from data_pipelines.sources import hf_dataset
 from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.sources.chat_mixture import ChatMixture, counted, spelled
+from data_pipelines.sources.chat_mixture import ChatMixture
 from data_pipelines.sources.hf_dataset import HuggingFaceDataset
 from data_pipelines.sources.made_conversations import (
     KINDS,
@@ -93,7 +93,7 @@ def test_a_shuffle_is_the_same_for_a_seed_and_loses_nothing(numbers, streaming, 
         ),
         ({"messages_column": "chat"}, r"source\.messages_column=chat: .* only text, label\."),
         ({"split": "trian"}, r"source\.split: must be one of train .*got trian\. Did you mean 'train'\?"),
-        ({"config": "nope"}, r"source\.config: must be one of default .*got nope\."),
+        ({"config": "nope"}, r"cannot be loaded: .*nope.*default"),
     ],
 )
 def test_a_wrong_name_lists_the_right_ones_before_any_work(corpus, wrong, message):
@@ -122,7 +122,6 @@ def test_the_fingerprint_follows_arguments_and_local_files_not_the_way_of_readin
         {"text_column": "b"},
         {"messages_column": "text"},
         {"shuffle_seed": 1},
-        {"shuffle_seed": 1, "shuffle_buffer_documents": 5},
         {"shuffle_seed": 1, "streaming": False},
         {"revision": "v1"},
         {"config": "c"},
@@ -146,7 +145,7 @@ def test_what_the_hub_answers_is_one_line(monkeypatch, answer, kind, message):
 
     hub = SimpleNamespace(dataset_info=(lambda *_, **__: None) if kind is DataError else ask)
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
-    monkeypatch.setattr("datasets.get_dataset_config_names", ask)
+    monkeypatch.setattr("datasets.load_dataset_builder", ask)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     with pytest.raises(kind, match=message) as refusal:
         HuggingFaceDataset(name="a/b").check()
@@ -175,14 +174,12 @@ def local_copies(tmp_path_factory):
         datasets.Dataset.from_list(rows).to_parquet(folder / name / config / f"{split}-00000-of-00001.parquet")
         (folder / name / "README.md").write_text(README.format(config=config, split=split))
     (folder / "identity.jsonl").write_text(f"{json.dumps(TURNS)}\n\n{json.dumps({'messages': TURNS})}\n[]\n")
-    (folder / "words.txt").write_text("berry\nI'm\nab\n")
     return folder
 
 
 def mixture(copies, **settings):
     names = {name: str(copies / name) for name in ("smoltalk", "mmlu", "gsm8k")}
-    files = {"identity": str(copies / "identity.jsonl"), "words": str(copies / "words.txt")}
-    return ChatMixture(**{**names, **files, "spelling_rows": 5, "counting_rows": 2, **settings})
+    return ChatMixture(**{**names, "identity": str(copies / "identity.jsonl"), **settings})
 
 
 def test_each_data_set_comes_as_often_as_in_the_public_mixture_and_is_told(copies, capsys) -> None:
@@ -190,26 +187,11 @@ def test_each_data_set_comes_as_often_as_in_the_public_mixture_and_is_told(copie
     source.check()
     rows = list(source.documents())
     kinds = Counter(row.id.partition(":")[0] for row in rows if isinstance(row, Document))
-    assert kinds == {"smoltalk": 3, "mmlu": 6, "gsm8k": 4, "identity": 4, "spelling": 5, "counting": 2}
+    assert kinds == {"smoltalk": 3, "mmlu": 6, "gsm8k": 4, "identity": 4}
     assert [row.reason for row in rows if isinstance(row, Skipped)] == ["no messages"] * 2
     assert sum(row.id == "mmlu:0" for row in rows) == 3  # a repeated one keeps its name, and with it its split
     told = capsys.readouterr().err
-    assert "smoltalk 3 rows, mmlu 6 rows, gsm8k 4 rows, identity 4 rows, spelling 5 rows, counting 2 rows" in told
-
-
-def test_words_are_spelled_and_their_letters_counted_right() -> None:
-    words = ["berry", "strawberry"]
-    (row,) = spelled(words, num_rows=1, seed=0)
-    assert isinstance(row, Document)
-    question, answer = (message["content"] for message in row.messages or ())
-    assert answer.replace(", ", "") == question.split()[-1].rstrip(".")
-    for row in counted(words, num_rows=20, seed=0):
-        assert isinstance(row, Document)
-        question, answer = (message["content"] for message in row.messages or ())
-        letter, word = question.split()[2], question.split()[5].rstrip("?")
-        assert answer.endswith(f"#### {word.count(letter)}")
-        assert answer.count("*") == word.count(letter)
-    assert list(counted(words, num_rows=5, seed=0)) == list(counted(words, num_rows=5, seed=0))
+    assert "smoltalk 3 rows, mmlu 6 rows, gsm8k 4 rows, identity 4 rows" in told
 
 
 @pytest.fixture(scope="module", name="code")
