@@ -54,7 +54,6 @@ TABLES = {
     "bom.jsonl": b"\xef\xbb\xbf" + lines(*ROWS),
     "utf_16.jsonl": lines(*ROWS).decode().encode("utf-16"),
     "rows.csv": 'text,other\none,1\n"two ""quoted"" words",2\ndrei: Ünïcode,3\n'.encode(),
-
     "rows.tsv": 'text\tother\none\t1\ntwo "quoted" words\t2\ndrei: Ünïcode\t3\n'.encode(),
     "rows.parquet": parquet(ROWS),
     "large.parquet": parquet(ROWS, pa.schema([("text", pa.large_string()), ("other", pa.null())])),
