@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.models.transformers_config import plain_settings
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import aside_of, write_atomically
 
@@ -33,6 +34,19 @@ def read_config_file(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
     return _read_object(path, fix="copy it again")
+
+
+def class_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of a folder's config.json for its own class in transformers.
+
+    Raises:
+        ConfigurationError: As `read_config_file`.
+        DataError: As `read_config_file`, or its weights are quantized.
+    """
+    content = read_config_file(folder)
+    if content.get("quantization_config"):
+        raise DataError(f"{folder / CONFIG}: quantization_config is not supported with a model's own class.")
+    return plain_settings(content)
 
 
 def find_folder(name: Path) -> Path:

@@ -433,7 +433,10 @@ def _read_type(config: ForeignConfig) -> str:
     found = by_architecture.get(str(named)) if named else stated
     if found not in by_architecture.values():
         known = ", ".join(by_architecture)
-        raise DataError(f"config.json: architecture {named or stated} is not supported; supported: {known}.")
+        raise DataError(
+            f"config.json: architecture {named or stated} is not supported; supported: {known}. `lmtrain import hf "
+            "FOLDER OUT --as-is` takes any other class of transformers."
+        )
     if stated not in (None, found):
         raise DataError(f"config.json: architectures={named} does not match model_type={stated}.")
     return str(found)

@@ -29,6 +29,8 @@ from lmtrain.interop.tokenizer_files import (
     write_tokenizer,
 )
 from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.transformers_config import AS_IS
+from lmtrain.models.transformers_model import write_module
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import Tokenizer
 
@@ -136,6 +138,10 @@ def export_config(settings: Mapping[str, Any], *, own_code: bool = True, prefer:
     Raises:
         ConfigurationError: No class computes this model.
     """
+    if settings.get(TARGET) == AS_IS:
+        if not own_code:
+            raise ConfigurationError("SOURCE is a model of its class in transformers; use `lmtrain export hf`.")
+        return {**settings["config"], "architectures": [build(settings).name]}
     whole = complete(settings)
     try:
         return write_config(whole, prefer=prefer)
@@ -157,7 +163,22 @@ def export_folder(
     """
     original = {} if model.companions is None else _config_of(model.companions)
     config = export_config(model.settings, prefer=original.get("model_type"))
-    make_folder(out, facts={}, write=partial(_fill, model, config, dtype, max_shard_bytes))
+    fill = _fill_as_is if model.settings.get(TARGET) == AS_IS else _fill
+    make_folder(out, facts={}, write=partial(fill, model, config, dtype, max_shard_bytes))
+
+
+def _fill_as_is(
+    model: ModelToExport, config: dict[str, Any], dtype: torch.dtype | None, max_shard_bytes: int, folder: Path
+) -> None:
+    """Write by the class's own `save_pretrained`."""
+    weights = {
+        name.removeprefix("module."): require_finite(model.weights(name), name=name, where=model.facts.name).to(dtype)
+        for name in build(model.settings).state_dict()
+    }
+    write_module(model.settings["config"], weights, folder, max_shard_bytes=max_shard_bytes)
+    _write_tokenizer(model, folder, max_context_tokens=model.facts.context_tokens)
+    kept = str(dtype or next(iter(weights.values())).dtype).removeprefix("torch.")
+    (folder / "README.md").write_text(model_card(model.facts, architecture=config["architectures"][0], dtype=kept))
 
 
 def _fill(

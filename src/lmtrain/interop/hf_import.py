@@ -17,17 +17,19 @@ from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.interop.folders import (
+    ADAPTER_CONFIG,
     CONFIG,
     FACTS,
     ORIGINAL,
     TOKENIZER,
     WEIGHTS,
+    class_settings,
     make_folder,
     read_config_file,
     require_free,
 )
 from lmtrain.interop.hf_config import OWN_TYPE, ModelDescription, read_config
-from lmtrain.interop.model_settings import build
+from lmtrain.interop.model_settings import TARGET, build
 from lmtrain.interop.packed_weights import text_model, unpacked
 from lmtrain.interop.safetensors_files import (
     DTYPES,
@@ -38,6 +40,8 @@ from lmtrain.interop.safetensors_files import (
 )
 from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
+from lmtrain.models.transformers_config import AS_IS
+from lmtrain.models.transformers_model import TransformersModel, read_module
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import DAMAGES, one_line
 from lmtrain.storage.hashed_folder import require_whole
@@ -85,11 +89,8 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
     prefix = _missing_prefix(mapped, files)
     _require_same_tensors(mapped, files, prefix, skipped=description.skipped_layers)
     tokenizer = read_tokenizer(folder) if with_tokenizer else None
-    if tokenizer is not None and tokenizer.vocab_size > model.vocab_size:
-        raise DataError(
-            f"{folder}: its tokenizer has {tokenizer.vocab_size} entries, its model vocab_size={model.vocab_size}; "
-            "they do not belong together."
-        )
+    if tokenizer is not None:
+        _require_room(folder, tokenizer, model.vocab_size)
     return HuggingFaceModel(
         folder=folder,
         description=description,
@@ -125,6 +126,40 @@ def import_folder(model: HuggingFaceModel, out: Path, *, source: str | None = No
     require_free(out, name="OUT")
     _require_tied_alike(model)
     make_folder(out, facts={}, write=partial(_fill, model, source or str(model.folder)))
+
+
+def import_as_is(folder: Path, out: Path, *, source: str, with_tokenizer: bool = True) -> TransformersModel:
+    """Write a new folder with any causal model of transformers, to train on from by its own class; return the model.
+
+    Raises: as `open_hugging_face` and `import_folder`.
+    """
+    require_free(out, name="OUT")
+    config = class_settings(folder)
+    WeightFiles(folder)  # refuses pickled and damaged files
+    if (folder / ADAPTER_CONFIG).exists():
+        raise DataError(f"{folder} has {ADAPTER_CONFIG} next to a model; move it, or use `lmtrain import peft`.")
+    tokenizer = read_tokenizer(folder) if with_tokenizer else None
+    model = _checked(folder, partial(read_module, folder, config))
+    if tokenizer is not None:
+        _require_room(folder, tokenizer, model.vocab_size)
+    facts = {"source": source, "model_type": config["model_type"]}
+    facts["settings"] = {TARGET: AS_IS, "config": config}
+    tensors = [
+        TensorToWrite(name, tensor.nbytes, require_finite(tensor, name=name, where=folder).clone)  # some are tied
+        for name, tensor in model.state_dict().items()
+    ]
+    make_folder(
+        out, facts={}, write=partial(fill_import, tensors=tensors, facts=facts, tokenizer=tokenizer, original=folder)
+    )
+    return model
+
+
+def _require_room(folder: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
+    if tokenizer.vocab_size > vocab_size:
+        raise DataError(
+            f"{folder}: its tokenizer has {tokenizer.vocab_size} entries, its model vocab_size={vocab_size}; "
+            "they do not belong together."
+        )
 
 
 def fill_from_hugging_face(ours: nn.Module, model: HuggingFaceModel) -> None:

@@ -20,6 +20,8 @@ from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano, nano_settings
 from lmtrain.models.rope import SCALINGS
 from lmtrain.models.short_convolution import ShortConvolution
+from lmtrain.models.transformers_config import AS_IS
+from lmtrain.models.transformers_model import TransformersModel
 
 TARGET = "_target_"
 MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
@@ -75,6 +77,9 @@ def build(node: Mapping[str, Any], *, attention: Attention = sdpa) -> LanguageMo
     Raises:
         ConfigurationError: Its dimensions cannot be.
     """
+    if node.get(TARGET) == AS_IS:
+        with torch.device("meta"):
+            return TransformersModel(config=node["config"])
     settings = complete(node)  # a dial becomes the settings it stands for
     with torch.device("meta"):
         return MODELS[settings[TARGET]](**_arguments(settings), attention=attention)

@@ -8,7 +8,7 @@ B batch, T tokens, D width, V vocabulary, N = B * T tokens, C tokens of a chunk.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,9 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.losses.base import Compiler, TokenLoss
+from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.head import Loss, LossTotal, OutputHead, Rounding
+from lmtrain.models.own_model import GivenLogits
 
 FP32_SUMS: Final = frozenset({torch.bfloat16, torch.float16})  # of products, by cuBLAS into an fp32 total
 Scores = Callable[..., tuple[Tensor, Tensor, Tensor | None]]  # as `score_logits`
@@ -124,8 +126,11 @@ def chunked_total(
 ) -> LossTotal:
     """Score targets chunk by chunk; of a `shard` of the vocabulary, the same sums on every rank of it.
 
-    `scores` is `score_logits`, perhaps compiled.
+    `scores` is `score_logits`, perhaps compiled. Logits that a model gives whole are scored at once.
     """
+    if isinstance(cast("object", project), GivenLogits):
+        whole = CrossEntropy(z_loss_weight=loss.z_loss_weight, ignore_index=loss.ignore_index)
+        return whole(project, hidden, targets)
     states, flat, weight = hidden.flatten(0, -2), targets.flatten(), project.weight
     head = project.product_weight.detach()  # the gradient of the parameter itself is summed here, in fp32
     wants_gradients = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)

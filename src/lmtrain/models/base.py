@@ -27,6 +27,7 @@ class LanguageModel(nn.Module, ABC):
     max_context_tokens: int
     shares_beginnings: bool = True  # whether texts that begin alike have the same keys and values there
     reread_beyond: int | None = None  # a cached text that grows longer is read again, once
+    start_line: str | None = None  # on this model, printed once at the start of a run
 
     @property
     @abstractmethod

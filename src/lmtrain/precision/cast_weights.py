@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import OutputHead, kept_weight
+from lmtrain.models.own_model import LogitsModel
 
 Members = dict[str, Any]
 
@@ -56,7 +57,12 @@ def _rounding(kind: type[nn.Embedding], dtype: torch.dtype) -> Members:
 
 
 def keep_copies(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
-    """Let every matrix of the blocks and the head's product go through a copy in `dtype`, in place."""
+    """Let every matrix of the blocks and the head's product go through a copy in `dtype`, in place.
+
+    A module of someone else's may use a matrix outside products: autocast decides there.
+    """
+    if isinstance(model, LogitsModel):
+        return model
     for module in model.blocks.modules():
         matrices = {name: weight for name, weight in _own(module) if weight.ndim >= 2}
         if matrices and not isinstance(module, nn.Embedding):

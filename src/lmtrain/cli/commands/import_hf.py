@@ -21,6 +21,9 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     formats = parser.add_subparsers(dest="format", required=True, metavar="hf|peft")
     hugging_face = formats.add_parser("hf", help="a folder of transformers' save_pretrained, or OWNER/NAME on the Hub")
     hugging_face.add_argument("--without-tokenizer", action="store_true", help="take the weights alone")
+    hugging_face.add_argument(
+        "--as-is", action="store_true", help="any causal model, by its own class in transformers: slower"
+    )
     peft = formats.add_parser("peft", help="an adapter written by PEFT, merged into its base")
     peft.add_argument("--base", type=Path, required=True, help="runs/NAME, or an imported folder: the frozen model")
     for each, content in ((hugging_face, "config.json, model.safetensors (or shards)"), (peft, "adapter_config.json")):
@@ -37,17 +40,23 @@ def _model(asked: argparse.Namespace) -> int:
     require_free(asked.out, name="OUT")
     folder = find_folder(asked.folder)
     read_config_file(folder)  # a wrong folder is refused before torch is imported
-    from lmtrain.interop.hf_import import import_folder, open_hugging_face
+    from lmtrain.interop.hf_import import import_as_is, import_folder, open_hugging_face
 
-    model = open_hugging_face(folder, with_tokenizer=not asked.without_tokenizer)
-    source = str(asked.folder if folder != asked.folder else folder.resolve())
-    import_folder(model, asked.out, source=source)
-    context = context_words(model.description.settings["max_context_tokens"])
+    source, with_tokenizer = str(asked.folder if folder != asked.folder else folder.resolve()), not asked.without_tokenizer
+    if asked.as_is:
+        taken = import_as_is(folder, asked.out, source=source, with_tokenizer=with_tokenizer)
+        kind, num_parameters, longest = taken.name, taken.shape().num_parameters, taken.max_context_tokens
+    else:
+        model = open_hugging_face(folder, with_tokenizer=with_tokenizer)
+        import_folder(model, asked.out, source=source)
+        kind, num_parameters = model.description.model_type, model.num_parameters
+        longest = model.description.settings["max_context_tokens"]
+    context = context_words(longest)
     command = shlex.join(["lmtrain", "train", f"init_from={asked.out}", *context])
     if asked.json:
-        print_json({"folder": str(asked.out), "parameters": model.num_parameters, "command": command})
+        print_json({"folder": str(asked.out), "parameters": num_parameters, "command": command})
     else:
-        what = f"{model.description.model_type}, {model.num_parameters:,} parameters"
+        what = f"{kind}, {num_parameters:,} parameters"
         print(f"{asked.out}: {what}. To train on from it:\n")
         print(f"  {command} source=files 'source.paths=[my/notes]' budget.tokens=...")
     return EXIT_DONE

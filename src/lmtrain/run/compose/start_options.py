@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.interop.folders import FACTS, TOKENIZER, imported_facts, is_imported
+from lmtrain.interop.folders import CONFIG, FACTS, TOKENIZER, class_settings, imported_facts, is_imported
+from lmtrain.models.transformers_config import AS_IS
 from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.redaction import REDACTED
 
 BASE, IMPORTED = "base", "imported"  # the group of what comes before an adapter, a task and an experiment; its option
 INHERITED: Final = {"model": IMPORTED, "optimizer": "inherited"}  # the options that take a run's settings
-BY_THIS_RUN: Final = ("attention",)  # of a model's settings: the new run's own choice
+BY_THIS_RUN: Final = ("attention", "path")  # of a model's settings: the new run's own choice, and a note
 OF_BATCH: Final = ("context_tokens", "tokens_per_step")  # what a forward pass takes depends on the device
 WORD: Final = re.compile(r"[A-Za-z0-9_.-]+")
 PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_./-]+")
@@ -35,7 +36,27 @@ def brought_options(given: Mapping[str, str], *, own: str | None = None) -> list
         DataError: The folder's facts are not plain settings.
     """
     chosen = {group for group, _ in _choices(given, own)} if "init_from" in given else set[str]()
-    return [*imported_options(given, chosen=chosen), *inherited_options(given, chosen=chosen)]
+    return [
+        *imported_options(given, chosen=chosen),
+        *inherited_options(given, chosen=chosen),
+        *class_options(given),
+    ]
+
+
+def class_options(given: Mapping[str, str]) -> list[str]:
+    """Return the overrides of `model.path`, a folder of transformers: its config, and its tokenizer if none is typed.
+
+    Raises:
+        ConfigurationError: It is not a folder.
+        DataError: Its config.json cannot be read, or is not plain settings.
+    """
+    path = given.get("model.path", "").strip("'\"")
+    if given.get("model") != "transformers" or not path:
+        return []
+    folder = Path(path)
+    words = value_words("model.config", class_settings(folder), source=folder / CONFIG)
+    has_tokenizer = "tokenizer" not in given and (folder / "tokenizer.json").is_file()
+    return [*words, *tokenizer_words(folder.absolute())] if has_tokenizer else words
 
 
 def own_options(given: Mapping[str, str]) -> list[str]:
@@ -79,7 +100,9 @@ def imported_options(given: Mapping[str, str], *, chosen: Collection[str] = ()) 
     if not (is_alone or asked):
         return []
     words = [f"{BASE}={IMPORTED}"] if is_alone else []
-    words += value_words("model", imported_facts(folder).get("settings"), source=folder / FACTS)
+    settings = imported_facts(folder).get("settings")
+    words += value_words("model", settings, source=folder / FACTS)
+    words += ["~model.attention"] if settings.get("_target_") == AS_IS else []
     has_own = "tokenizer" in given or "experiment" in given
     return words if has_own else [*words, *tokenizer_words((folder / TOKENIZER).absolute())]
 
@@ -174,6 +197,9 @@ def _word(value: Any, *, key: str, source: Path) -> str:
         return f"[{','.join(_word(item, key=key, source=source) for item in value)}]"
     if isinstance(value, str) and not WORD.fullmatch(value):
         raise DataError(f"{source}: {key}={value!r} is not a plain value; make it again.")
+    if isinstance(value, dict):
+        pairs = {_word(name, key=key, source=source): _word(item, key=key, source=source) for name, item in value.items()}
+        return "{" + ",".join(f"{name}:{word}" for name, word in pairs.items()) + "}"
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -103,7 +103,7 @@ def build_run(
     )
     place_phases(datamodule, context.plan.horizon.steps, read=read)
     line = line or compilation_line(config, model)
-    print_lines(datamodule, context.plan, config, line, rank=rank)
+    print_lines(datamodule, context.plan, config, line, model.start_line, rank=rank)
     fitted.tell(context.events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
@@ -189,12 +189,12 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
 
 
 def print_lines(
-    datamodule: TokenDataModule, plan: Plan, config: RunConfig, compilation: str | None, *, rank: int
+    datamodule: TokenDataModule, plan: Plan, config: RunConfig, *of_model: str | None, rank: int
 ) -> None:
     """Find or build the packing's index on every rank; print once the decisions on data, schedule and model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0)]
-    lines += [*callback_lines(config), plan.scaling.line() if plan.scaling else None, compilation]
+    lines += [*callback_lines(config), plan.scaling.line() if plan.scaling else None, *of_model]
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)

@@ -84,7 +84,8 @@ def adapted_model(path: Path, *, weights: Kind = "raw", allowed: Sequence[str] =
 
 def _of_import(folder: Path) -> ModelToExport:
     facts, files = read_facts(folder), open_weights(folder)
-    shape = build(facts["settings"]).shape()
+    model = build(facts["settings"])
+    shape = model.shape()
     tokenizer = load_tokenizer(folder / TOKENIZER) if (folder / TOKENIZER).is_dir() else None
     return ModelToExport(
         settings=facts["settings"],
@@ -96,7 +97,7 @@ def _of_import(folder: Path) -> ModelToExport:
             name=folder.name,
             num_parameters=shape.num_parameters,
             num_active_parameters=shape.num_active_parameters,
-            context_tokens=facts["settings"]["max_context_tokens"],
+            context_tokens=model.max_context_tokens,
             tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else None,
             imported_from=Path(facts["source"]).name,
         ),

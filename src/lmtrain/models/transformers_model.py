@@ -1,0 +1,231 @@
+"""Any causal model of transformers, by its own class: trained, planned and scored here as the models of this package.
+
+The only module that imports transformers (docs/decisions/0029-the-models-of-transformers.md). A class is one of the
+installed package: code in a model's folder, and kernels named by a config, are never run.
+B batch, T tokens, N tokens of several texts one after the other, V vocabulary.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, cast, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from typing_extensions import override
+
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.missing_package import install_command
+from lmtrain.models.documents import Documents, EarlierTokens, token_positions
+from lmtrain.models.own_model import LogitsModel
+from lmtrain.models.transformers_config import plain_settings
+
+ANY_LENGTH: Final = 1 << 20  # tokens, of a class without a table of positions
+COUNTED_TOKENS: Final = 64  # of the shortest of three texts whose FLOPs are counted
+SAME: Final = 1e-5  # of the largest logit: fp32 differs by less, another document's token by far more
+PROBE: Final = ((0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5, 6))  # positions of two documents
+
+
+@final
+class TransformersModel(LogitsModel):
+    """A model of transformers from the values of its config.json; `path` notes the folder that they are from.
+
+    Its weights are drawn as by `AutoModelForCausalLM.from_config` after `torch.manual_seed`. Documents of one row are
+    kept apart by their positions, where the class does so. A text is written by reading all of it for each token.
+
+    Example:
+        >>> TransformersModel(config={"model_type": "gpt_neox", "hidden_size": 64, ...})
+    """
+
+    def __init__(self, *, config: Mapping[str, Any], path: str | None = None, attention: object = None) -> None:
+        if not config.get("model_type"):
+            raise ConfigurationError(f"model.path: must be a folder of transformers with a config.json, got {path}.")
+        self.config: dict[str, Any] = {**config}
+        module = build_module(self.config)
+        module.config.use_cache = False  # the cache would hide that rows hold documents, and takes memory
+        sizes: Any = module.config.get_text_config()
+        lengths = (getattr(sizes, name, None) for name in ("max_position_embeddings", "n_positions"))
+        longest = next((length for length in lengths if length), ANY_LENGTH)
+        super().__init__(module, vocab_size=sizes.vocab_size, max_context_tokens=longest, attention=attention)
+        self.name = type(module).__name__
+        self.start_line = f"model=transformers: {self.name} runs by its own class, slower than a model of lmtrain."
+        self._keeps_documents_apart: bool | None = None  # until its weights are drawn
+
+    @override
+    def features(
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
+    ) -> tuple[Float[Tensor, "B T V"], None]:
+        if isinstance(documents, EarlierTokens):
+            return self._read_again(tokens, documents), None
+        if documents is None or isinstance(tokens, FakeTensor):  # as many bytes, and no values to see documents by
+            return super().features(tokens)
+        if self._keeps_documents_apart is False:
+            raise ConfigurationError(
+                f"packing.document_mask: must be false with {self.name}, which cannot keep the documents of a row "
+                "apart. Did you mean packing=contiguous?"
+            )
+        return self.module(tokens, position_ids=token_positions(documents)).logits, None
+
+    def _read_again(self, tokens: Int[Tensor, "1 N"], before: EarlierTokens) -> Float[Tensor, "1 N V"]:
+        """Return the logits of each text's next tokens, read again from its beginning."""
+        known = torch.cat([*reversed(before.earlier(tokens, before.num_positions - 1)), tokens])  # [positions, N]
+        found, last = list[Tensor](), -1
+        for num_tokens, length in before.lengths:
+            last += num_tokens
+            text = known[before.num_positions - length :, last]
+            found.append(self.module(text.unsqueeze(0)).logits[:, length - num_tokens :])
+        return torch.cat(found, dim=1)
+
+    @override
+    def initialize_weights(self, generator: torch.Generator) -> None:
+        """Draw every parameter and make every buffer as the class does, seeded by the generator."""
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(generator.initial_seed())
+            fresh = build_module(self.config)
+        self._keeps_documents_apart = _keeps_documents_apart(fresh)
+        cast("Any", self.module).tie_weights()  # undone by to_empty
+        given = dict(chain(fresh.named_parameters(), fresh.named_buffers()))
+        with torch.no_grad():
+            for name, ours in chain(self.module.named_parameters(), self.module.named_buffers()):
+                ours.copy_(given[name])
+
+    @override
+    def shape(self) -> ModelShape:
+        """Count parameters, and FLOPs by torch's counter over the class; adapters are none of the class's."""
+        return _shape(json.dumps(self.config, sort_keys=True))
+
+
+def build_module(config: Mapping[str, Any], *, dtype: torch.dtype = torch.float32) -> Any:
+    """Build the causal model of a config's values by its class in the installed package.
+
+    Raises:
+        ConfigurationError: It has no such class, or the class refuses a value.
+        EnvironmentProblem: The package is missing.
+    """
+    library, settings = _library(), plain_settings(config)
+    kind = settings.pop("model_type", None)
+    if kind not in library.CONFIG_MAPPING:
+        raise ConfigurationError(
+            f"model.config.model_type: must be a class of the installed transformers {library.__version__}, got "
+            f"{kind}; code in its folder is never run."
+        )
+    try:
+        made = library.CONFIG_MAPPING[kind].from_dict(settings)
+        return library.AutoModelForCausalLM.from_config(made, dtype=dtype)
+    except Exception as problem:
+        reason = str(problem).partition("\n")[0]
+        raise ConfigurationError(f"model.config: transformers cannot build a {kind} of it: {reason}") from problem
+
+
+@cache
+def _library() -> Any:
+    if importlib.util.find_spec("transformers") is None:
+        raise EnvironmentProblem(
+            f"model=transformers needs the package transformers: {install_command('transformers')}."
+        )
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)  # torchao's import, by transformers (5.23)
+    library = importlib.import_module("transformers")
+    library.logging.set_verbosity_error()  # of kernels that it lacks
+    library.logging.disable_progress_bar()
+    return library
+
+
+def _keeps_documents_apart(module: Any) -> bool:
+    """Return whether two documents in one row, by their positions, have the logits of each alone."""
+    if module._is_stateful or "position_ids" not in inspect.signature(module.forward).parameters:  # noqa: SLF001
+        return False
+    module.eval()
+    module.config.use_cache = False
+    positions = torch.tensor([[*chain(*PROBE)]])
+    tokens = torch.arange(positions.numel()).unsqueeze(0) % module.config.get_text_config().vocab_size
+    with torch.no_grad():
+        together = module(tokens, position_ids=positions).logits
+        alone = [module(part).logits for part in tokens.split([len(each) for each in PROBE], dim=1)]
+    difference: Tensor = (together - torch.cat(alone, dim=1)).abs().max()
+    return bool(difference <= SAME * together.abs().max())
+
+
+@cache
+def _shape(text: str) -> ModelShape:
+    """Count a config's model; its FLOPs in T tokens are taken to be a T + b T squared, beyond a fixed part."""
+    config = json.loads(text)
+    with torch.device("meta"):
+        model = TransformersModel(config=config)
+    num_blocks = max(1, len(model.blocks))
+    counted = LogitsModel.shape(model)
+    chunk = getattr(model.module.config, "chunk_size", None) or COUNTED_TOKENS
+    step = max(1, min(chunk, model.max_context_tokens // 3))
+    try:
+        one, two, three = (_forward_flops(config, step * times) for times in (1, 2, 3))
+    except Exception:  # noqa: BLE001  a class may read values, which fake tensors lack
+        linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
+        return replace(counted, num_matmul_parameters=linear, attention=(AttentionShape(0, 0),) * num_blocks)
+    squared = (three - 2 * two + one) / (2 * step**2)
+    per_token = (two - one) / step - 3 * squared * step
+    each, rest = divmod(round(squared / 2), num_blocks)  # of scores and of values, in one head a block
+    widths = [each + (rest if index == 0 else 0) for index in range(num_blocks)]
+    attention = tuple(AttentionShape(1, width // 2, value_width=width - width // 2) for width in widths)
+    return replace(counted, num_matmul_parameters=round(per_token / 2), attention=attention)
+
+
+def _forward_flops(config: Mapping[str, Any], num_tokens: int) -> int:
+    def on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return sdpa_flop_count(query, key, value)
+
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  torch 2.13 has no formula
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cpu"), torch.no_grad():
+        module = build_module(config, dtype=torch.bfloat16)  # fake experts take no other
+        module.config.use_cache = False
+        with FlopCounterMode(display=False, custom_mapping={kernel: on_cpu}) as counter:
+            module(torch.zeros(1, num_tokens, dtype=torch.int64))
+    return counter.get_total_flops()
+
+
+def read_module(folder: Path, config: Mapping[str, Any]) -> TransformersModel:
+    """Return the model of a folder with its weights, in the dtype of the files.
+
+    Raises:
+        ConfigurationError: As `build_module`.
+        DataError: The files lack a weight, have another one, or one of another shape.
+    """
+    with torch.device("meta"):
+        model = TransformersModel(config=config, path=str(folder))
+    own: Any = model.module
+    loaded, report = type(own).from_pretrained(
+        folder,
+        config=own.config,
+        dtype="auto",
+        use_safetensors=True,
+        local_files_only=True,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    for fault in ("missing_keys", "mismatched_keys", "unexpected_keys"):
+        if names := sorted(map(str, report[fault])):
+            raise DataError(f"{folder} has {fault.replace('_', ' ')} for {model.name}: {names[0]} ({len(names)} in all).")
+    model.module = loaded
+    return model
+
+
+def write_module(config: Mapping[str, Any], weights: Mapping[str, Tensor], folder: Path, *, max_shard_bytes: int) -> str:
+    """Write a folder as `save_pretrained` does, and return the name of the class."""
+    with torch.device("meta"):
+        module = build_module(config)
+    module.load_state_dict(weights, assign=True)
+    module.tie_weights()
+    module.save_pretrained(folder, max_shard_size=max_shard_bytes)
+    mode = (folder / "config.json").stat().st_mode
+    for file in folder.glob("*.safetensors"):
+        file.chmod(mode)  # safetensors 0.8 leaves its files to their owner alone
+    return type(module).__name__
