@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lmtrain.accounting.quantities import format_count
+from lmtrain.errors import ConfigurationError
 from lmtrain.interop.folders import CONFIG, make_folder
 from lmtrain.interop.hf_config import CODE, OWN_TYPE, NoClass, own_config, write_config
 from lmtrain.interop.model_settings import MODELS, TARGET, build, complete

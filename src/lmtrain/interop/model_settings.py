@@ -43,6 +43,8 @@ def complete(node: Mapping[str, Any], *, key: str = "model") -> dict[str, Any]:
         ConfigurationError: The model's class has no exchange format.
     """
     target = str(node.get(TARGET))
+    if target == AS_IS:  # its class has the defaults
+        return {**node}
     if target == f"{nano.__module__}.{nano.__name__}":
         dial = {name: value for name, value in node.items() if name not in (TARGET, "attention")}
         return complete(node_of(Llama, **nano_settings(**dial)), key=key)

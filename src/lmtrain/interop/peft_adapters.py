@@ -31,6 +31,7 @@ from lmtrain.interop.model_settings import build, complete
 from lmtrain.interop.safetensors_files import TensorToWrite, require_finite
 from lmtrain.interop.tensor_map import map_tensors
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.transformers_model import TransformersModel
 from lmtrain.storage import foreign_json
 
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
@@ -50,6 +51,8 @@ class Matrix:
 def matrices_of(model: LanguageModel, model_type: str) -> dict[str, list[Matrix]]:
     """Return the matrices of each linear layer of the blocks, in the order of their rows, by the layer's name."""
     layers = layers_of(model)
+    if isinstance(model, TransformersModel):
+        return {name: [Matrix(name.removeprefix("module."), (0, one.out_features))] for name, one in layers.items()}
     found: dict[str, list[Matrix]] = {}
     for tensor in map_tensors(model, model_type):
         name = tensor.name.removesuffix(WEIGHT)

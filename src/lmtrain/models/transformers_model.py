@@ -102,8 +102,20 @@ class TransformersModel(LogitsModel):
 
     @override
     def shape(self) -> ModelShape:
-        """Count parameters, and FLOPs by torch's counter over the class; adapters are none of the class's."""
-        return _shape(json.dumps(self.config, sort_keys=True))
+        """Count parameters, and FLOPs by torch's counter over the class; of adapters, those of products."""
+        counted = _shape(json.dumps(self.config, sort_keys=True))
+        num_frozen = sum(one.numel() for one in self.parameters() if not one.requires_grad)
+        if not num_frozen:
+            return counted
+        num_trained = sum(one.numel() for one in self.parameters() if one.requires_grad)
+        return replace(
+            counted,
+            num_parameters=counted.num_parameters + num_trained,
+            num_active_parameters=counted.num_active_parameters + num_trained,
+            num_matmul_parameters=counted.num_matmul_parameters + num_trained,
+            num_frozen_parameters=num_frozen,
+            num_frozen_matmul_parameters=counted.num_matmul_parameters,
+        )
 
 
 def build_module(config: Mapping[str, Any], *, dtype: torch.dtype = torch.float32) -> Any:

@@ -281,7 +281,7 @@ def _part(name: str, *, in_block: bool) -> str:
     words = name.split(".")
     if is_of_adapter(name):
         return "adapters"
-    part = words[2] if in_block else words[0]
+    part = words[next(index for index, word in enumerate(words) if word.isdigit()) + 1] if in_block else words[0]
     return "norms" if "norm" in part else part
 
 
