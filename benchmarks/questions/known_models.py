@@ -67,8 +67,9 @@ def main(words: list[str]) -> int:
 
 
 def all_models() -> list[str]:
-    """List the options of the group; the imported one has its shape from the folder that it is imported from."""
-    return sorted(path.stem for path in (conf_folder() / "model").glob("*.yaml") if path.stem != "imported")
+    """List the options of the group; two have their shape from the folder that they are of."""
+    names = {path.stem for path in (conf_folder() / "model").glob("*.yaml")}
+    return sorted(names - {"imported", "transformers"})
 
 
 def rows_of(model: str, words: tuple[str, ...]) -> Iterator[tuple[str, str, KnownFacts]]:

@@ -5,7 +5,6 @@ installed package: code in a model's folder, and kernels named by a config, are 
 B batch, T tokens, N tokens of several texts one after the other, V vocabulary.
 """
 
-import importlib
 import importlib.util
 import inspect
 import json
@@ -32,7 +31,7 @@ from lmtrain.models.own_model import LogitsModel
 from lmtrain.models.transformers_config import plain_settings
 
 ANY_LENGTH: Final = 1 << 20  # tokens, of a class without a table of positions
-COUNTED_TOKENS: Final = 64  # of the shortest of three texts whose FLOPs are counted
+COUNTED_TOKENS: Final = 8  # of the shortest of three texts whose FLOPs are counted: a scan goes token by token
 SAME: Final = 1e-5  # of the largest logit: fp32 differs by less, another document's token by far more
 PROBE: Final = ((0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5, 6))  # positions of two documents
 
@@ -147,7 +146,9 @@ def _library() -> Any:
             f"model=transformers needs the package transformers: {install_command('transformers')}."
         )
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)  # torchao's import, by transformers (5.23)
-    library = importlib.import_module("transformers")
+    import transformers
+
+    library: Any = transformers
     library.logging.set_verbosity_error()  # of kernels that it lacks
     library.logging.disable_progress_bar()
     return library
@@ -225,12 +226,16 @@ def read_module(folder: Path, config: Mapping[str, Any]) -> TransformersModel:
     )
     for fault in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         if names := sorted(map(str, report[fault])):
-            raise DataError(f"{folder} has {fault.replace('_', ' ')} for {model.name}: {names[0]} ({len(names)} in all).")
+            raise DataError(
+                f"{folder} has {fault.replace('_', ' ')} for {model.name}: {names[0]} ({len(names)} in all)."
+            )
     model.module = loaded
     return model
 
 
-def write_module(config: Mapping[str, Any], weights: Mapping[str, Tensor], folder: Path, *, max_shard_bytes: int) -> str:
+def write_module(
+    config: Mapping[str, Any], weights: Mapping[str, Tensor], folder: Path, *, max_shard_bytes: int
+) -> str:
     """Write a folder as `save_pretrained` does, and return the name of the class."""
     with torch.device("meta"):
         module = build_module(config)

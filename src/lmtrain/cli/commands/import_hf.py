@@ -42,7 +42,10 @@ def _model(asked: argparse.Namespace) -> int:
     read_config_file(folder)  # a wrong folder is refused before torch is imported
     from lmtrain.interop.hf_import import import_as_is, import_folder, open_hugging_face
 
-    source, with_tokenizer = str(asked.folder if folder != asked.folder else folder.resolve()), not asked.without_tokenizer
+    source, with_tokenizer = (
+        str(asked.folder if folder != asked.folder else folder.resolve()),
+        not asked.without_tokenizer,
+    )
     if asked.as_is:
         taken = import_as_is(folder, asked.out, source=source, with_tokenizer=with_tokenizer)
         kind, num_parameters, longest = taken.name, taken.shape().num_parameters, taken.max_context_tokens

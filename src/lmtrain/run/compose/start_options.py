@@ -100,7 +100,7 @@ def imported_options(given: Mapping[str, str], *, chosen: Collection[str] = ()) 
     if not (is_alone or asked):
         return []
     words = [f"{BASE}={IMPORTED}"] if is_alone else []
-    settings = imported_facts(folder).get("settings")
+    settings: Any = imported_facts(folder).get("settings")
     words += value_words("model", settings, source=folder / FACTS)
     words += ["~model.attention"] if settings.get("_target_") == AS_IS else []
     has_own = "tokenizer" in given or "experiment" in given
@@ -198,7 +198,9 @@ def _word(value: Any, *, key: str, source: Path) -> str:
     if isinstance(value, str) and not WORD.fullmatch(value):
         raise DataError(f"{source}: {key}={value!r} is not a plain value; make it again.")
     if isinstance(value, dict):
-        pairs = {_word(name, key=key, source=source): _word(item, key=key, source=source) for name, item in value.items()}
+        pairs = {
+            _word(name, key=key, source=source): _word(item, key=key, source=source) for name, item in value.items()
+        }
         return "{" + ",".join(f"{name}:{word}" for name, word in pairs.items()) + "}"
     return value if isinstance(value, str) else json.dumps(value)
 

@@ -188,9 +188,7 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
     return built
 
 
-def print_lines(
-    datamodule: TokenDataModule, plan: Plan, config: RunConfig, *of_model: str | None, rank: int
-) -> None:
+def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, *of_model: str | None, rank: int) -> None:
     """Find or build the packing's index on every rank; print once the decisions on data, schedule and model."""
     lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0)]

@@ -1,0 +1,265 @@
+"""Models of transformers that this package has no class for, by their own classes, against plain transformers."""
+
+import json
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.cli.main import serve
+from lmtrain.errors import ConfigurationError
+from lmtrain.inference.engine import TextEngine
+from lmtrain.inference.generation import Request
+from lmtrain.inference.sampling import Sampling
+from lmtrain.interop.tokenizer_files import write_tokenizer
+from lmtrain.losses.chunked import ChunkedCrossEntropy
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.transformers_model import TransformersModel
+from lmtrain.optim.adamw import adamw
+from lmtrain.run.stored_runs.loaded_models import model_to_run
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.training.module import materialize
+from tests import forked, tiny
+
+SHARED = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "initializer_range": 0.1}
+HEADS = {**SHARED, "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 64}
+ENDS = {"bos_token_id": 256, "eos_token_id": 256, "pad_token_id": None}
+FAMILIES = {
+    "gpt_neox": HEADS,
+    "falcon": HEADS,
+    "stablelm": {**HEADS, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "starcoder2": {**HEADS, "num_key_value_heads": 2, "sliding_window": 5, "residual_dropout": 0.0},
+    "bloom": {**SHARED, "n_head": 4, "hidden_dropout": 0.0, "attention_dropout": 0.0},
+    "mamba": {**SHARED, "state_size": 4},
+}
+APART = ("gpt_neox", "stablelm", "starcoder2")
+SEED = 7
+
+
+@cache
+def tokens(rows=2, length=24):
+    return torch.randint(300, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def config_of(kind):
+    return {"model_type": kind, **FAMILIES[kind], **ENDS}
+
+
+def plain(kind):
+    """Return transformers' own model, its weights drawn from SEED."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings = config_of(kind)
+    torch.manual_seed(SEED)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(settings.pop("model_type"), **settings))
+
+
+def ours(kind):
+    with torch.device("meta"):
+        model = TransformersModel(config=config_of(kind))
+    return materialize(model, device=torch.device("cpu"), seed=SEED)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_three_steps_are_those_of_a_plain_loop(kind):
+    theirs, model, ids = plain(kind).train(), ours(kind).train(), tokens()
+    own = adamw(model, lr=1e-3, eps=1e-5)  # above the noise of gradients that are zero, as of the keys' biases
+    reference = torch.optim.AdamW(theirs.parameters(), lr=1e-3, eps=1e-5, weight_decay=0.0)
+    for _ in range(3):
+        loss = theirs(ids, labels=ids).loss
+        total = model(ids[:, :-1], ids[:, 1:], CrossEntropy())
+        torch.testing.assert_close(total.objective / total.num_tokens, loss, atol=5e-6, rtol=0)
+        (total.objective / total.num_tokens).backward()
+        loss.backward()
+        for optimizer in (own, reference):
+            optimizer.step()
+            optimizer.zero_grad()
+    trained = dict(model.module.named_parameters())
+    for name, weight in theirs.named_parameters():
+        torch.testing.assert_close(trained[name], weight, atol=5e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_plan_counts_its_parameters_and_torchs_flops(kind):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    num_tokens, settings = 48, config_of(kind)
+    with torch.device("meta"):
+        theirs = AutoModelForCausalLM.from_config(AutoConfig.for_model(settings.pop("model_type"), **settings))
+        mask = torch.ones(1, 1, num_tokens, num_tokens, dtype=torch.bool)
+        masks = {"attention_mask": mask} if kind in APART else {}  # else the class reads values, which meta lacks
+        with FlopCounterMode(display=False) as counter:
+            theirs(torch.zeros(1, num_tokens, dtype=torch.long), use_cache=False, **masks)
+        shape = TransformersModel(config=config_of(kind)).shape()
+    assert shape.num_parameters == sum(one.numel() for one in theirs.parameters())
+    planned = flops_per_token(shape, num_tokens).palm * num_tokens
+    fixed = 0.002 if kind == "mamba" else 0  # its convolution computes beyond the end of a text, of any length
+    assert planned == pytest.approx(3 * counter.get_total_flops(), rel=fixed, abs=0)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_documents_of_a_row_are_kept_apart_or_refused(kind):
+    model, row = ours(kind).eval(), tokens(rows=1)
+    ends = (0, 1, 2, 10, 24)
+    documents = torch.cat([torch.full((1, stop - start), start) for start, stop in pairwise(ends)], dim=1)
+    if kind not in APART:
+        with pytest.raises(ConfigurationError, match=r"packing\.document_mask.*packing=contiguous"):
+            model(row, documents=documents)
+        return
+    with torch.no_grad():
+        together = model(row, documents=documents)
+        alone = torch.cat([model(row[:, start:stop]) for start, stop in pairwise(ends)], dim=1)
+    torch.testing.assert_close(together, alone, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_greedy_texts_are_those_of_generate(kind):
+    theirs, model = plain(kind).eval(), ours(kind)
+    engine = TextEngine(model, [bytes([id_ % 256]) for id_ in range(300)])
+    prompts = [tokens()[0, :9].tolist(), tokens()[1, :4].tolist()]
+    written = [
+        engine.submit(Request(prompt=prompt, num_new_tokens=6, sampling=Sampling(temperature=0.0)))
+        for prompt in prompts
+    ]
+    while not engine.is_idle:
+        engine.step()
+    for prompt, mine in zip(prompts, written, strict=True):
+        found = theirs.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False, eos_token_id=None)
+        assert mine.new_tokens == found[0, len(prompt) :].tolist()
+
+
+def test_a_loss_in_chunks_scores_given_logits():
+    model, ids = ours("gpt_neox"), tokens()
+    found, expected = (model(ids[:, :-1], ids[:, 1:], loss()) for loss in (ChunkedCrossEntropy, CrossEntropy))
+    torch.testing.assert_close(found.objective, expected.objective)
+
+
+def test_code_named_by_a_config_is_never_run(tmp_path, capsys):
+    own = {"auto_map": {"AutoModelForCausalLM": "evil.Evil"}, "attn_implementation": "kernels-community/evil"}
+    with torch.device("meta"):
+        model = TransformersModel(config=config_of("gpt_neox") | own)
+    assert model.module.config._attn_implementation == "sdpa"
+    folder = saved("gpt_neox", tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | own | {"model_type": "evil"}))
+    (folder / "evil.py").write_text("raise SystemExit('it ran')")
+    assert serve("import", ["hf", str(folder), str(tmp_path / "out"), "--as-is"], program="lmtrain import") != 0
+    assert serve("train", ["model=transformers", f"model.path={folder}", "compile=none"], program="lmtrain train") == 2
+    assert capsys.readouterr().err.count("code in its folder is never run") == 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "pickled"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "adapter_config.json"),
+        (lambda folder: edit(folder, num_hidden_layers=3), "missing keys.*layers.2"),
+        (lambda folder: edit(folder, quantization_config={"bits": 4}), "quantization_config"),
+        (lambda folder: edit(folder, hidden_size="${oc.env:HOME}"), "config"),
+    ],
+)
+def test_a_folder_that_is_not_its_config_s_model_is_refused(change, pattern, tmp_path, capsys):
+    folder = saved("gpt_neox", tmp_path / "folder")
+    change(folder)
+    assert serve("import", ["hf", str(folder), str(tmp_path / "out"), "--as-is"], program="lmtrain import") in (2, 4)
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert re.search(pattern, message)
+
+
+def edit(folder, **settings):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+
+
+def saved(kind, folder):
+    """Save a model as a person does, with a tokenizer of bytes."""
+    plain(kind).save_pretrained(folder)
+    write_tokenizer(ByteLevelTokenizer(), folder, max_context_tokens=64)
+    return folder
+
+
+def train(folder, *words, num_ranks=1):
+    data = ["data=synthetic", "data.folder.num_tokens=20000", "tokenizer=byte_level", "tokenizer.vocab_size=257"]
+    words = [
+        *data,
+        *tiny.BATCH,
+        *tiny.QUIET,
+        "optimizer=adamw",
+        "optimizer.eps=1e-5",
+        "schedule=constant",
+        "run.log_every_steps=1",
+        *words,
+    ]
+    ended = forked.run(
+        tiny.PROJECT / "train.py", words, folder=folder, environment=tiny.environment(), num_ranks=num_ranks
+    )
+    assert ended.returncode == 0, ended.stdout[-1500:] + ended.stderr[-1500:]
+    return ended
+
+
+def weights_of(run, step):
+    state = torch.load(run / "checkpoints" / f"step_{step:08d}" / "state.pt", weights_only=True)
+    return state["state_dict"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["stablelm", "mamba"])
+def test_a_folder_is_trained_resumed_scored_and_exported(kind, tmp_path, monkeypatch, capsys):
+    from transformers import AutoModelForCausalLM
+
+    monkeypatch.chdir(tmp_path)
+    saved(kind, tmp_path / "folder")
+    assert serve("import", ["hf", "folder", "taken", "--as-is"], program="lmtrain import") == 0
+    assert "by its own class" in train(tmp_path, "init_from=taken", "run.name=whole", "budget.steps=4").stdout
+    train(tmp_path, "init_from=taken", "run.name=cut", "budget.steps=2")
+    train(tmp_path, "init_from=taken", "run.name=cut", "budget.steps=4")
+    whole, cut = (weights_of(tmp_path / "runs" / name, 4) for name in ("whole", "cut"))
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+    capsys.readouterr()
+    assert serve("evaluate", ["runs/whole", "--json"], program="lmtrain evaluate") == 0
+    score = next(iter(json.loads(capsys.readouterr().out)["scores"].values()))
+    assert 0 < score["score"] < 20
+    assert serve("export", ["hf", "runs/whole", "out"], program="lmtrain export") == 0
+    exported = AutoModelForCausalLM.from_pretrained("out").eval()
+    model = model_to_run(tmp_path / "runs" / "whole", device="cpu").model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(exported(tokens()).logits, model(tokens()), atol=1e-6, rtol=0)
+        start = F.cross_entropy(plain(kind).eval()(tokens()).logits.flatten(0, 1), tokens().flatten())
+        end = F.cross_entropy(model(tokens()).flatten(0, 1), tokens().flatten())
+    assert start != end
+    names, given = set(load_file("out/model.safetensors")), set(load_file("folder/model.safetensors"))
+    assert names == given
+    config, original = (json.loads(Path(where, "config.json").read_text()) for where in ("out", "folder"))
+    assert config == original
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_ranks_of_fsdp_train_as_one_process(tmp_path):
+    saved("bloom", tmp_path / "folder")
+    words = ["model=transformers", "model.path=folder", "budget.steps=3"]
+    train(tmp_path, *words, "run.name=one")
+    train(tmp_path, *words, "run.name=two", "strategy=fsdp", "trainer.devices=2", num_ranks=2)
+    one, two = (tiny.losses(tmp_path / "runs" / name) for name in ("one", "two"))
+    assert one == pytest.approx(two, abs=2e-5)
+    first, second = (model_to_run(tmp_path / "runs" / name, device="cpu").model for name in ("one", "two"))
+    for name, weight in first.state_dict().items():
+        torch.testing.assert_close(second.state_dict()[name], weight, atol=2e-5, rtol=0)
+
+
+@pytest.mark.slow
+def test_a_key_of_the_config_is_changed_and_its_run_needs_no_folder(tmp_path):
+    saved("gpt_neox", tmp_path / "folder").rename(tmp_path / "there")
+    train(tmp_path, "model=transformers", "model.path=there", "model.config.num_hidden_layers=3", "budget.steps=1")
+    (tmp_path / "there").rename(tmp_path / "gone")
+    run = next(path for path in (tmp_path / "runs").iterdir() if path.name[0] != ".")
+    assert len(model_to_run(run, device="cpu").model.blocks) == 3
