@@ -73,7 +73,20 @@ def theirs_of(own_code, node, model):
 
 # whose classes transformers has, and with experts
 ELSEWHERE = (
-    *("gpt2", "imported", "mixtral", "olmo", "qwen_2_5", "gemma", "glm", "granite", "phi_", "smollm_3", "deepseek"),
+    *(
+        "gpt2",
+        "imported",
+        "transformers",
+        "mixtral",
+        "olmo",
+        "qwen_2_5",
+        "gemma",
+        "glm",
+        "granite",
+        "phi_",
+        "smollm_3",
+        "deepseek",
+    ),
     *("gpt_oss", "lfm2", "qwen_3_235b", "qwen_3_30b", "qwen_3_next"),
 )
 NODES = {option: None for option in CONF if not option.startswith(ELSEWHERE)} | {
