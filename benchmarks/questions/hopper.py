@@ -2,7 +2,7 @@
 
     python benchmarks/questions/hopper.py --hardware h200              # a GPU, no network: writes results/hopper_h200.*
     python benchmarks/questions/hopper.py --plan first_half_hour --minutes 30 --out FOLDER   # most telling parts first
-    python benchmarks/questions/hopper.py --only speed --cases gpt2_124m --variants bf16 cuda_graphs --out FOLDER
+    python benchmarks/questions/hopper.py --only speed --cases gpt2_124m --variants bf16 whole_step --out FOLDER
     python benchmarks/questions/hopper.py --merge FILE FILE --hardware h200   # join the reports of several calls
     python benchmarks/questions/hopper.py --page --hardware h200       # only the page, from the JSON that there is
     python benchmarks/questions/hopper.py                              # a CPU: every part as a toy; keeps nothing

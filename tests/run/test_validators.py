@@ -36,7 +36,6 @@ PROJECT = Path(__file__).parents[2]
 Rule = Callable[[RunConfig], object]
 DPO = "task=dpo source.paths=[x] init_from=x"
 OFFLOAD = "optimizer_cpu_offload=true cluster=h100_8x optimizer=adamw data=synthetic"
-GRAPHS = "compile.cuda_graphs=true cluster=h100_8x trainer.devices=1"
 STOPPING = "callbacks=[default,early_stopping]"
 ROUNDING = "precision=bf16_true precision.stochastic_rounding=true trainer.accelerator=cpu"
 
@@ -124,16 +123,6 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (require_workers, "strategy=diloco trainer.devices=2", "spikes=skip", r"Did you mean spikes=none"),
     (require_workers, "strategy=diloco trainer.devices=2", "optimizer=schedule_free", r"one of optimizer=ada"),
     (require_workers, "strategy=diloco trainer.devices=2", "precision=bf16_true", r"precision=auto, bf16_mixed"),
-    *(
-        (planned_setting, GRAPHS, word, r"^compile\.cuda_graphs: must be false, as .*, got true")
-        for word in (
-            "precision=fp16_mixed",
-            "precision=fp8",
-            "strategy=ddp",
-            "trainer.devices=2",
-            "recompute=selective",
-        )
-    ),
     (lambda config: require_given(config.values), "", "source=files", r"'source\.paths=\[my/notes\]'"),
 ]
 

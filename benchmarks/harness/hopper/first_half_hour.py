@@ -51,7 +51,6 @@ FIRST_HALF_HOUR: Final = (
     _stage(12, "profile", cases=[ONE_B], variants=["after"]),
     _stage(24, "speed", cases=[ONE_B], variants=["whole_step"]),
     _stage(24, "speed", cases=[ONE_B], variants=["fp8_head"]),
-    _stage(24, "speed", cases=[GPT2], variants=["cuda_graphs"]),
     _stage(24, "speed", cases=[NANO], variants=["bf16"]),
     _stage(29, "overhead", cases=[ONE_B]),
     _stage(29, "checkpoint"),

@@ -95,7 +95,6 @@ MARKS: Final = (
          _value("speed", "tokens_per_second", model="gpt2_124m", variant="whole_step")),
     Mark("the same with one micro-batch a step", "no mark", "{:,.0f}",
          _value("speed", "tokens_per_second", model="gpt2_124m", variant="bf16")),
-    Mark("GPT-2 124M, CUDA graphs against our bf16", "above 1", "{:.3f}", _speed_up("gpt2_124m", "cuda_graphs")),
     Mark("nano d24, context 2048, bf16, 524,288 tokens a step: tokens/s", "above nanochat's own loop", "{:,.0f}",
          _value("speed", "tokens_per_second", model="nano_d24", variant="whole_step")),
     Mark("Llama-3.2-1B: step of the fastest peer in the same run over our Trainer's", "above 1", "{:.3f} times",

@@ -1,4 +1,4 @@
-"""The full Trainer's speed at every case, by variant: number formats, CUDA graphs, a whole step of 524,288 tokens."""
+"""The full Trainer's speed at every case, by variant: number formats, a whole step of 524,288 tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,6 @@ VARIANTS: Final = (
     Variant("fp8", FP8),
     Variant("fp8_head", (*FP8, "precision.head=true"), ("llama_3_2_1b",)),
     Variant("fp32_residual", ("precision=bf16_mixed",), ("llama_3_2_1b",)),
-    Variant("cuda_graphs", ("compile.cuda_graphs=true",), ("gpt2_124m",)),
     Variant("whole_step", on_cpu=True, is_whole_step=True),
     Variant("fp8_whole_step", FP8, ("llama_3_2_1b",), is_whole_step=True),
 )

@@ -28,30 +28,29 @@ WHOLE_UP_TO_BLOCKS = 8  # one graph of many layers takes minutes to compile; a b
 
 @dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """How a model is compiled, in place, and whether the step is recorded as a CUDA graph on top of it."""
+    """How a model is compiled, in place."""
 
     apply: Callable[[LanguageModel], LanguageModel]
-    cuda_graphs: bool = False
 
 
-def none(*, cuda_graphs: bool = False) -> Compilation:
+def none() -> Compilation:
     """Run eagerly."""
-    return Compilation(apply=unchanged, cuda_graphs=cuda_graphs)
+    return Compilation(apply=unchanged)
 
 
-def blocks(*, cuda_graphs: bool = False) -> Compilation:
+def blocks() -> Compilation:
     """Compile each block by itself."""
-    return Compilation(apply=compile_blocks, cuda_graphs=cuda_graphs)
+    return Compilation(apply=compile_blocks)
 
 
-def whole_model(*, cuda_graphs: bool = False) -> Compilation:
+def whole_model() -> Compilation:
     """Compile forward and loss as one graph."""
-    return Compilation(apply=compile_whole, cuda_graphs=cuda_graphs)
+    return Compilation(apply=compile_whole)
 
 
-def auto(*, cuda_graphs: bool = False) -> Compilation:
+def auto() -> Compilation:
     """Compile a shallow model whole, a deep one block by block, and nothing without a compiler."""
-    return Compilation(apply=compile_where_possible, cuda_graphs=cuda_graphs)
+    return Compilation(apply=compile_where_possible)
 
 
 def none_facts() -> CompileFacts:

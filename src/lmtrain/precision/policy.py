@@ -116,7 +116,7 @@ def fp32() -> Precision:
 def fp32_facts() -> PrecisionFacts:
     """Hold everything in 4 bytes."""
     held = PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="fp32")
-    return PrecisionFacts(name="fp32", bytes_of=held, unrecordable=None)
+    return PrecisionFacts(name="fp32", bytes_of=held)
 
 
 def tf32(*, device_type: str) -> Precision:
@@ -127,7 +127,7 @@ def tf32(*, device_type: str) -> Precision:
 def tf32_facts() -> PrecisionFacts:
     """Hold everything in 4 bytes and round for products."""
     held = PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="tf32")
-    return PrecisionFacts(name="tf32", bytes_of=held, unrecordable=None, gpu_since=(8, 0), instead="precision=fp32")
+    return PrecisionFacts(name="tf32", bytes_of=held, gpu_since=(8, 0), instead="precision=fp32")
 
 
 def fp16_mixed() -> Precision:
@@ -138,8 +138,7 @@ def fp16_mixed() -> Precision:
 def fp16_mixed_facts() -> PrecisionFacts:
     """Keep a copy of the weights in 2 bytes, and change the loss's scale as it goes."""
     held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp16")
-    scales = "rescales its loss as it goes"
-    return PrecisionFacts(name="fp16_mixed", bytes_of=held, compute_dtype="float16", unrecordable=scales)
+    return PrecisionFacts(name="fp16_mixed", bytes_of=held, compute_dtype="float16")
 
 
 def bf16_mixed(*, residual: Residual | None = None) -> Precision:
@@ -153,9 +152,7 @@ def bf16_mixed(*, residual: Residual | None = None) -> Precision:
 def bf16_mixed_facts(*, residual: Residual | None = None) -> PrecisionFacts:
     """Keep a copy of the weights in 2 bytes."""
     held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16")
-    return PrecisionFacts(
-        name="bf16_mixed", bytes_of=held, compute_dtype="bfloat16", residual=residual, unrecordable=None
-    )
+    return PrecisionFacts(name="bf16_mixed", bytes_of=held, compute_dtype="bfloat16", residual=residual)
 
 
 def bf16_true(*, stochastic_rounding: bool = False) -> Precision:
@@ -167,9 +164,7 @@ def bf16_true(*, stochastic_rounding: bool = False) -> Precision:
 def bf16_true_facts() -> PrecisionFacts:
     """Hold everything in 2 bytes."""
     held = PrecisionBytes(weights=2, compute_copy=0, gradients=2, state=2, activations=2, matmul="bf16")
-    return PrecisionFacts(
-        name="bf16_true", bytes_of=held, compute_dtype="bfloat16", casts_parameters=True, unrecordable=None
-    )
+    return PrecisionFacts(name="bf16_true", bytes_of=held, compute_dtype="bfloat16", casts_parameters=True)
 
 
 def auto(*, device_type: str) -> Precision:

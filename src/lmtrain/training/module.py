@@ -22,7 +22,6 @@ from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.parallel.rank_reports import on_all_ranks
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
-from lmtrain.training.micro_step_graph import MakeGraph
 from lmtrain.training.objectives.objective import Objective, of_rank
 from lmtrain.training.optimizer_step import OptimizerStep
 from lmtrain.training.spikes import SpikeFilter
@@ -65,15 +64,13 @@ class CausalLMModule(pl.LightningModule):
         objective: Objective | None = None,
         before_training: Callable[["CausalLMModule"], object] | None = None,
         scales_loss: bool = False,
-        make_graph: MakeGraph | None = None,
         transforms: ModelTransforms | None = None,
     ) -> None:
         """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
 
         A budget of time moves `total_steps` while training goes on. `spikes` decides on the steps to take back. With an
         `outer` step each rank is a worker with its own gradients.
-        `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes the recorder of
-        micro-steps, for launching each as one; gradients stay in memory for it. `objective` takes the place of the loss
+        `scales_loss`: the precision skips steps whose gradient is not finite. `objective` takes the place of the loss
         of next tokens; `before_training` is called once, with the weights that the run starts from.
         """
         super().__init__()
@@ -105,7 +102,6 @@ class CausalLMModule(pl.LightningModule):
             objective=objective,
             scales_loss=scales_loss,
         )
-        self._make_graph = make_graph
         self._micro_steps, self._data_rank = batch.accumulation_micro_steps, batch.data_rank
         self.total_steps = total_steps
         self._seed = seed
@@ -142,7 +138,6 @@ class CausalLMModule(pl.LightningModule):
             model=self.language_model,
             optimizer=optimizer,
             hyperparameters=self._scheduled(optimizer),
-            graph=None if self._make_graph is None else self._make_graph(self.device),
         )
         return optimizer
 

@@ -43,7 +43,6 @@ from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients, sum_over_ranks
 from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.training.hyperparameters import Hyperparameters
-from lmtrain.training.micro_step_graph import Graph, RecordedMicroStep
 from lmtrain.training.objectives.objective import Objective, ObjectiveSums
 from lmtrain.training.spikes import SpikeFilter, Undo
 from lmtrain.training.step_metrics import StepMetrics, StepSums
@@ -59,8 +58,8 @@ class OptimizerStep:
     """The parts of a step in their order, on the final (perhaps sharded) parameters.
 
     `spikes` decides on the steps to take back. `scales_loss`: the precision skips steps whose gradient is not finite.
-    `graph` records micro-steps, each then one launch; gradients stay in memory for it. `outer` is the step
-    of all ranks together, where each of them is a worker. `objective` takes the place of the loss of next tokens.
+    `outer` is the step of all ranks together, where each of them is a worker. `objective` takes the place of the loss
+    of next tokens.
     """
 
     model: LanguageModel
@@ -73,7 +72,6 @@ class OptimizerStep:
     spikes: SpikeFilter | None = None
     weight_average: WeightAverage | None = None
     scales_loss: bool = False
-    graph: Graph | None = None
     outer: OuterStep | None = None
     objective: Objective | None = None
 
@@ -87,17 +85,10 @@ class OptimizerStep:
         self._loss_weight = micro_steps * ranks / self.batch.tokens_per_step
         self._tokens_per_step = self.batch.tokens_per_step // (1 if self.outer is None else ranks)  # of a gradient
         self._undo: tuple[Undo, Tensor] | None = None
-        self._recorded: RecordedMicroStep | None = None
-        if self.graph is not None:
-            self._recorded = RecordedMicroStep(self._forward_and_backward, self._parameters, graph=self.graph)
 
     def forward(self, batch: Tensor | TokenBatch) -> Tensor:
         """Return this micro-batch's share of the step's loss from ids [B, T + 1] or a TokenBatch."""
-        if self._recorded is None:
-            total, loss = self.share_of(batch)
-        else:
-            total, loss = self._recorded(batch)
-            total = type(total)(*(sums.clone() for sums in total))  # the next micro-step fills the same memory
+        total, loss = self.share_of(batch)
         self.metrics.add_micro_step(total)
         return loss
 
@@ -111,9 +102,8 @@ class OptimizerStep:
         return total, total.objective * self._loss_weight
 
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
-        """Add this micro-batch's gradients, unless a recorded micro-step has done so already."""
-        if self._recorded is None:
-            loss.backward(*arguments, **settings)
+        """Add this micro-batch's gradients."""
+        loss.backward(*arguments, **settings)
 
     def prepare(self, step: int, total_steps: int) -> None:
         """Make gradients and optimizer ready for step number `step`, counted from 0, and record the step."""
@@ -157,23 +147,10 @@ class OptimizerStep:
             undo, skip = self._undo
             undo.where(skip)
             self._undo = None
-        self._release_gradients()
+        for parameter in self._parameters:
+            parameter.grad = None
         balance(self._balanced, sum_over_ranks)
         if self.outer is not None:
             self.outer.after(step, is_last=is_last)
         if self.weight_average is not None:
             self.weight_average.update(self.model, step=step)
-
-    def _release_gradients(self) -> None:
-        if self._recorded is not None:
-            self._recorded.zero_gradients()
-            return
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def _forward_and_backward(self, batch: TokenBatch) -> tuple[Sums, Tensor]:
-        """Do a whole micro-step, as a graph records it."""
-        total, loss = self.share_of(batch)
-        with torch.autocast(loss.device.type, enabled=False):  # as outside of a graph: the forward pass alone is cast
-            (loss / self.batch.accumulation_micro_steps).backward()
-        return type(total)(*(sums.detach() for sums in total)), loss.detach()

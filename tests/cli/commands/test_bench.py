@@ -53,7 +53,6 @@ def test_a_config_is_measured_and_leaves_nothing(tmp_path, monkeypatch, capsys) 
     ("word", "message"),
     [
         ("trainer.devices=2", "trainer.devices must be 1"),
-        ("compile.cuda_graphs=true", "compile.cuda_graphs must be false"),
         ("model.num_layerz=3", "num_layerz"),
         ("optimizer.lr=-1", "optimizer.lr"),
         ("--seconds=0", "--seconds must be above 0"),

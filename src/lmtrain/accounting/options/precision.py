@@ -1,11 +1,9 @@
-"""A precision's facts: bytes of a value by role, formats, and whether its steps can be recorded."""
+"""A precision's facts: bytes of a value by role, and formats."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-
-UNTRIED: Final = "has not been tried in a recorded step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +12,6 @@ class PrecisionFacts:
 
     `compute_dtype` is torch's word for activations next to the products. `casts_parameters` computes with the weights
     themselves, rounded, without a kept copy. `residual` rounds the residual stream, None leaves it as it is.
-    `unrecordable` is the reason against a CUDA graph of its steps, None where recording is known to be right.
     `gpu_since` is the first compute capability with its products, None for any device; `asked` are the settings of
     that need where there are more than the name, and `instead` is the nearest setting for other devices.
     """
@@ -27,7 +24,6 @@ class PrecisionFacts:
     compute_dtype: str = "float32"
     casts_parameters: bool = False
     residual: str | None = None
-    unrecordable: str | None = UNTRIED
     gpu_since: tuple[int, int] | None = None
     asked: str = ""
     instead: str = ""

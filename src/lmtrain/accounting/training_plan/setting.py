@@ -37,9 +37,9 @@ class Setting:
     """The choices of a config that decide memory and speed, as its options describe them, and its model's facts.
 
     `host` is the memory of a run on this machine's CPU next to its tensors, None on a GPU. `offloads_state`: optimizer
-    state is in host memory between steps. `records_steps`: in CUDA graphs, so gradients stay where they are.
-    `takes_back`: a step leaves copies to go back to. `masks_documents`: attention keeps a mask of all pairs of tokens.
-    `example_rows` of an objective stay together in a micro batch. `device_bytes` None: the cluster's.
+    state is in host memory between steps. `takes_back`: a step leaves copies to go back to. `masks_documents`:
+    attention keeps a mask of all pairs of tokens. `example_rows` of an objective stay together in a micro batch.
+    `device_bytes` None: the cluster's.
     """
 
     cluster: Cluster
@@ -53,7 +53,6 @@ class Setting:
     is_compiled: bool = False
     host: HostMemory | None = None
     offloads_state: bool = False
-    records_steps: bool = False
     takes_back: bool = False
     masks_documents: bool = False
     example_rows: int = 1
@@ -74,7 +73,7 @@ class Setting:
     @property
     def keeps_gradients(self) -> bool:
         """Return whether gradients stay in memory between steps."""
-        return self.records_steps or (self.spread.keeps_gradients and self.spread.reduces_over(self.num_ranks))
+        return self.spread.keeps_gradients and self.spread.reduces_over(self.num_ranks)
 
     @property
     def casts_parameters(self) -> bool:

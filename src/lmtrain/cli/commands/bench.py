@@ -65,8 +65,6 @@ def configs(words: list[str]) -> list[tuple[RunConfig, Choices]]:
         for key, value in (("devices", config.trainer.devices), ("num_nodes", config.trainer.num_nodes)):
             if value > 1:
                 raise ConfigurationError(f"trainer.{key} must be 1, as bench times one process, got {value}.")
-        if config.compile.get("cuda_graphs"):
-            raise ConfigurationError("compile.cuda_graphs must be false: a step launched as one has no parts to time.")
         kept = {name: node.values for name, node in config.callbacks.items() if not acts_between_steps(config, node)}
         found.append((config.changed(callbacks=kept), choices))
     return found

@@ -1,4 +1,4 @@
-"""What of a run depends on its device: the attention kernel, the loss, the precision and recorded micro-steps."""
+"""What of a run depends on its device: the attention kernel, the loss and the precision."""
 
 import os
 from collections.abc import Mapping
@@ -16,10 +16,8 @@ from lmtrain.parallel.compilation import blocks, chosen_parts, is_shallow, missi
 from lmtrain.precision.policy import Precision
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.optimizer import require_float8_head, require_rounding
-from lmtrain.run.validators.parallelism import require_recordable
 from lmtrain.tracking.events import EventLog
 from lmtrain.training.context import RunContext
-from lmtrain.training.micro_step_graph import Graph, MakeGraph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,13 +162,3 @@ def tell_of_precision(precision: Precision, model: LanguageModel, context: RunCo
     context.events.mark("precision", choice=precision.name, reason=precision.reason, lines="; ".join(lines))
     if context.is_main_process:
         print("\n".join(lines), flush=True)
-
-
-def graphs_of(config: RunConfig) -> MakeGraph | None:
-    """Return the recorder of micro-steps, or None where not chosen.
-
-    Raises:
-        ConfigurationError: The run has a part impossible or untried in a recorded step.
-    """
-    require_recordable(config, num_ranks=config.num_ranks, device=device_type(config.trainer.accelerator))
-    return Graph if config.compile.get("cuda_graphs", False) else None

@@ -26,7 +26,6 @@ from lmtrain.run.builders.device import (
     device_type,
     fit_attention,
     fit_loss,
-    graphs_of,
     is_compiled,
     resolved,
     tell_of_precision,
@@ -253,7 +252,6 @@ def build_module(
         seed=config.seed,
         gradient_clip_norm=config.gradient_clip_norm,
         scales_loss=precision.scales_loss,
-        make_graph=graphs_of(config),
         transforms=ModelTransforms(
             start_from=start_from,
             adapt=adapting(config),

@@ -11,7 +11,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.speed import rate_of
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import trained_parameters
-from lmtrain.run.builders.device import build_precision, device_type, fit_attention, fit_loss, graphs_of
+from lmtrain.run.builders.device import build_precision, device_type, fit_attention, fit_loss
 from lmtrain.run.builders.model import adapting, planned_model, require_strategy
 from lmtrain.run.builders.optimization import rehearsed_optimizer, schedules_of
 from lmtrain.run.planning.machine_limits import require_disk, require_memory
@@ -45,7 +45,6 @@ def build_on_meta(job: Job, *, is_alone: bool) -> Job:
     """
     config = job.config.checked()
     require_split(config)
-    graphs_of(config)
     touches_device = is_alone or device_type(config.trainer.accelerator) == "cpu"
     precision = build_precision(config) if touches_device else None
     with torch.device("meta"):

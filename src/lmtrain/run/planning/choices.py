@@ -159,7 +159,7 @@ def with_compilation(config: RunConfig, plan: Plan, *, on_cpu: bool) -> tuple[Ru
 
     No speed that is measured at the start of a run decides: each of its starts chooses the same.
     """
-    if not config.compilation.falls_back or config.compile.get("cuda_graphs"):
+    if not config.compilation.falls_back:
         return config, None
     seconds = COMPILE_SECONDS["cpu" if on_cpu else "gpu"]
     if plan.horizon.seconds is not None and plan.horizon.is_of_time:

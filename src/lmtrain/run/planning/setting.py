@@ -32,7 +32,7 @@ from lmtrain.run.schema.facts import facts_of, require_facts
 from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.callbacks import callback_facts
 from lmtrain.run.validators.optimizer import require_float8_head, require_offload, require_rounding
-from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_recordable, require_workers
+from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_workers
 from lmtrain.run.validators.task import example_rows, objective_facts, require_adaptable, require_whole_sequences
 
 
@@ -58,7 +58,6 @@ def planned_setting(config: RunConfig) -> Setting:
     require_adaptable(config)
     require_ranks(config)
     require_whole_sequences(config)
-    require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     on_gpu, allowed = config.cluster.device is not None, config.allowed
     compiles = config.compilation
     place: dict[str, Any] = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
@@ -78,7 +77,6 @@ def planned_setting(config: RunConfig) -> Setting:
         is_compiled=compiles.compiles,
         host=host,
         offloads_state=config.optimizer_cpu_offload,
-        records_steps=config.compile.get("cuda_graphs", False),
         takes_back=(facts_of(config.spikes.values, SpikeFacts, allowed=allowed) or SpikeFacts()).takes_back,
         masks_documents=_masks_documents(config, attention),
         example_rows=example_rows(config),

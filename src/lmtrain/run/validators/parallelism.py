@@ -1,11 +1,11 @@
-"""Parts of a run unfit for its ranks: their number, shares of a product or a sequence, separate workers, recording."""
+"""Parts of a run unfit for its ranks: their number, shares of a product or a sequence, separate workers."""
 
 from typing import Final
 
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
-from lmtrain.accounting.options.precision import UNTRIED, PrecisionFacts
+from lmtrain.accounting.options.parts import LossFacts
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.ranges import Range
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError, wrong
@@ -109,24 +109,3 @@ def require_workers(config: RunConfig) -> None:
     if precision is not None and precision.bytes_of.weights != 4:
         fits = words_of(PrecisionFacts, lambda other: other.bytes_of.weights == 4, has_bf16=True)
         raise wrong("precision", f"one with fp32 weights {strategy}", config.precision.word, one_of(fits))
-
-
-def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> None:
-    """Refuse `compile.cuda_graphs` where micro-steps cannot be recorded on that kind of device.
-
-    Only parts known to be right under recording are allowed: a wrong recorded step does not fail.
-    """
-    if not config.compile.get("cuda_graphs", False):
-        return
-    formats = config.facts(PrecisionFacts, has_bf16=True)
-    reason = formats.unrecordable if formats else UNTRIED
-    strategy, recompute = f"strategy={config.strategy.word}", f"recompute={config.recompute.word}"
-    obstacles = {
-        f"a {device} device has none": device != "cuda",
-        f"{strategy} on {num_ranks} ranks sums gradients in the backward pass": config.spread.reduces_over(num_ranks),
-        f"precision={config.precision.word} {reason}": reason is not None,
-        f"{recompute} reads the state of random numbers": (config.facts(RecomputeFacts) or RecomputeFacts()).recomputes,
-        "trainer.detect_anomaly=true looks at every operation": config.trainer.detect_anomaly,
-    }
-    if found := next((words for words, is_there in obstacles.items() if is_there), None):
-        raise wrong("compile.cuda_graphs", f"false, as {found}", "true", "compile.cuda_graphs=false")

@@ -63,8 +63,6 @@ def require_parts_of_task(config: RunConfig) -> None:
     if "sources" in config.data:
         raise wrong("data", f"one source with {task}, which takes rows together", "mixture", "data=prepared")
     require_whole_sequences(config)
-    if facts.num_new_tokens and config.compile.get("cuda_graphs", False):
-        raise wrong("compile.cuda_graphs", f"false with {task}, which generates in a step", "true")
 
 
 def require_whole_sequences(config: RunConfig) -> None:
