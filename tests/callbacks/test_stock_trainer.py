@@ -82,7 +82,7 @@ def test_every_callback_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
         callbacks.EarlyStopping(metric="val/loss", patience=100),
         callbacks.Communication(every_steps=3),
         callbacks.SilentCorruption(),
-        callbacks.SystemMetrics(every_seconds=0.1),
+        callbacks.SystemMetrics(every_seconds=1e-9),
         callbacks.Checkpoint(every_steps=10),
         callbacks.Ledger(every_steps=5),
         callbacks.Progress(every_seconds=0.0),
@@ -107,7 +107,7 @@ def test_every_callback_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "step_00000020",
     ]
     assert (tmp_path / "lmtrain" / "events" / "rank0.beat").exists()
-    assert (tmp_path / "lmtrain" / "system" / "node0.jsonl").exists()
+    assert 0 < float(shown["system/system_memory_usage_percentage"]) < 100
     assert "step 20/20 |" in capsys.readouterr().out, "the smaller budget's steps"
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -7,7 +7,6 @@ import pytest
 from lmtrain.report.profile_page import profile_lines, profile_section
 from lmtrain.report.run_page import report_page, write_report
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.training.trace_summary import MEMORY_KINDS, Operation, TraceSummary
 from tests.points import append_point
 from tests.report.ledger_folder import write
 from tests.report.test_pages import Reader
@@ -86,23 +85,17 @@ def test_scores_by_evaluate_have_their_step_and_error_and_strange_ones_are_left_
     assert "odd" not in text.partition("Scores by lmtrain evaluate")[2].partition("Samples")[0]
 
 
-def test_shares_operators_gaps_and_memory_are_shown_and_a_torn_file_is_not(tmp_path):
+def test_operators_and_memory_are_shown(tmp_path):
     assert profile_lines(tmp_path) == []
     assert not profile_section(tmp_path)
     folder = tmp_path / "profile"
     folder.mkdir()
-    trace = TraceSummary(
-        rank=0, last_step=9, num_steps=2, seconds=2.0, computing=1.0, communication=0.5, cpu_overhead=0.3, idle=0.2,
-        operators=(Operation(name="aten::mm<x>", seconds=0.5, calls=3),),
-    )  # fmt: skip
-    (folder / "summary_rank0.json").write_text(json.dumps(trace.to_json()))
-    (folder / "summary_rank1.json").write_text('{"rank": 1}')
-    sizes = {kind: [0, 0] for kind in MEMORY_KINDS} | {"activations": [1024, 2048]}
-    memory = {"rank": 0, "step": 9, "device": "cpu", "seconds": [0.0, 0.1], "bytes_of": sizes}
-    peak = {kind: max(size) for kind, size in sizes.items()}
-    (folder / "memory_rank0.json").write_text(json.dumps({**memory, "peak": peak}))
+    (folder / "operators_rank0.txt").write_text("Rank 0, 2 steps up to 9\naten::mm<x>\x1b[2J  3\n")
+    memory = {"rank": 0, "step": 9, "device": "cpu", "peak": {"parameters": 0, "activations": 2048}}
+    (folder / "memory_rank0.json").write_text(json.dumps(memory))
     lines = "\n".join(profile_lines(tmp_path))
-    assert "computing 50.0%, communication 25.0%, CPU overhead 15.0%, idle gaps 10.0%" in lines
+    assert "aten::mm<x>" in lines
+    assert "\x1b" not in lines
     assert "activations 2.0KB" in lines
     assert "parameters" not in lines, "it has none"
     page = Reader(profile_section(tmp_path))

@@ -4,11 +4,13 @@ Communication behind computing costs nothing: the share counts this rank's time 
 holds both the links and the wait for late ranks.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 import lightning.pytorch as pl
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
 
@@ -16,10 +18,37 @@ from lmtrain.accounting.options.ranges import require_count
 from lmtrain.tracking.events import TRACED
 from lmtrain.training.context import RunCallback, RunContext
 from lmtrain.training.intervals import is_step_end
-from lmtrain.training.trace_summary import Activity, Interval, activities_of, exposed
 
 STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches
 COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction")
+
+Interval = tuple[float, float]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Activity:
+    """A kernel, operator or annotation of a trace, from and to a moment in seconds."""
+
+    name: str
+    span: Interval
+    is_on_gpu: bool = False
+    is_annotation: bool = False
+
+
+def activities_of(trace: profile) -> list[Activity]:
+    """Return a stopped trace's activities, without torch's own tree: it took 4.6 s for 85,000, this 0.2 (2.13)."""
+    assert trace.profiler is not None
+    assert trace.profiler.kineto_results is not None
+    return [
+        Activity(
+            name=event.name(),
+            span=(event.start_ns() / 1e9, event.end_ns() / 1e9),
+            is_on_gpu=event.device_type() == DeviceType.CUDA,
+            is_annotation=event.is_user_annotation(),
+        )
+        for event in trace.profiler.kineto_results.events()
+    ]
 
 
 class Communication(RunCallback):
@@ -118,6 +147,28 @@ def exposed_share(activities: Sequence[Activity]) -> float:
             computes.append(each.span)
     seconds = length_of(activities)
     return exposed(waits, computes) / seconds if seconds else 0.0
+
+
+def exposed(waits: Iterable[Interval], computes: Iterable[Interval]) -> float:
+    """Return how long the union of `waits` is where none of `computes` overlaps it."""
+    computing = merged(computes)
+    return length(merged([*waits, *computing])) - length(computing)
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """Join overlapping intervals, in order."""
+    joined: list[Interval] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Add up disjoint intervals."""
+    return sum(end - start for start, end in intervals)
 
 
 def length_of(activities: Sequence[Activity]) -> float:

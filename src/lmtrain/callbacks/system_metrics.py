@@ -1,78 +1,90 @@
-"""Each node's processors, memory, disk, network and GPUs over a run, for MLflow's page of system metrics."""
+"""The processors, memory, disk, network and GPUs of the first node over a run, by MLflow's names for system metrics.
 
-import logging
-import os
-import threading
+A GPU's numbers need NVIDIA's package pynvml and its driver; without them there are none.
+"""
+
+import contextlib
+import time
+from typing import Any, Final
 
 import lightning.pytorch as pl
 import psutil
+import torch
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking.node_load import SYSTEM, NodeLoad, load_log
-from lmtrain.tracking.run_log import Point, RunLog
-from lmtrain.tracking.stopwatch import unix_seconds
+from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext
+from lmtrain.training.intervals import is_step_end
 
-_LOG = logging.getLogger(__name__)
+SYSTEM: Final = "system/"  # a metric that begins so is on MLflow's page of system metrics
+MEGABYTE: Final = 1e6
 
 
 class SystemMetrics(RunCallback):
-    """Append a node's load to system/node<n>.jsonl every `every_seconds`, from a thread of its first rank.
-
-    logger=mlflow sends the points on, a series of each node if there are several: system/node_1/...
-    """
+    """Log the load of the first rank's node at the end of a step, every `every_seconds`: `system/...`."""
 
     def __init__(self, *, every_seconds: float = 10.0, context: RunContext | None = None) -> None:
         super().__init__(context)
         if every_seconds <= 0:
             raise ConfigurationError(f"callbacks.system_metrics.every_seconds must be above 0, got {every_seconds}.")
         self._every_seconds = every_seconds
-        self._is_over = threading.Event()
-        self._thread: threading.Thread | None = None
 
     @override
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        super().setup(trainer, pl_module, stage)
-        # Not the Trainer's: it is 0 of each rank that sees its own GPU alone.
-        is_first = os.environ.get("LOCAL_RANK", "0") == "0"
-        if self._thread is None and is_first:
-            node = trainer.node_rank
-            prefix = f"{SYSTEM}node_{node}/" if trainer.num_nodes > 1 else SYSTEM
-            log = load_log(self.run.folder, node)
-            self._is_over.clear()
-            self._thread = threading.Thread(target=self._watch, args=(log, prefix), name="node-load", daemon=True)
-            self._thread.start()
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        psutil.cpu_percent()  # the next answer is the share since this one
+        self._read_at, self._network = time.monotonic(), _network()
 
     @override
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._close()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        now = time.monotonic()
+        is_due = now - self._read_at >= self._every_seconds and is_step_end(trainer, batch_idx)
+        if trainer.is_global_zero and is_due:
+            self._read_at = now
+            with contextlib.suppress(OSError, psutil.Error):  # training goes on without
+                load = {f"{SYSTEM}{name}": round(value, 3) for name, value in self._load().items()}
+                self.run.append(trainer.global_step, load)
 
-    @override
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        self._close()
+    def _load(self) -> dict[str, float]:
+        """Return the load by name: percent since the last reading, megabytes of 10^6 bytes, watts."""
+        memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(self.run.folder.parent))
+        received, sent = (now - before for now, before in zip(_network(), self._network, strict=True))
+        found = {
+            "cpu_utilization_percentage": psutil.cpu_percent(),
+            "system_memory_usage_megabytes": memory.used / MEGABYTE,
+            "system_memory_usage_percentage": 100 * memory.used / memory.total,
+            "disk_usage_percentage": disk.percent,
+            "disk_usage_megabytes": disk.used / MEGABYTE,
+            "disk_available_megabytes": disk.free / MEGABYTE,
+            "network_receive_megabytes": received / MEGABYTE,
+            "network_transmit_megabytes": sent / MEGABYTE,
+        }
+        for index in range(torch.cuda.device_count()):
+            found |= {f"gpu_{index}_{name}": value for name, value in _load_of_gpu(index).items()}
+        return found
 
-    def _close(self) -> None:
-        """Let the thread look once more, and wait for it."""
-        self._is_over.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._thread = None
 
-    def _watch(self, log: RunLog, prefix: str) -> None:
-        try:
-            load, last, is_over = NodeLoad(self.run.folder), log.last_step(), False
-            number = 0 if last is None else last + 1
-            while not is_over:
-                is_over = self._is_over.wait(self._every_seconds)
-                log.extend([Point(unix_seconds(), number, 0, {f"{prefix}{k}": v for k, v in load.read().items()})])
-                number += 1
-            log.close()
-        except (OSError, psutil.Error, EnvironmentProblem) as problem:  # training goes on without
-            _LOG.warning("The node's load is not looked at any more: %s", problem)
+def _network() -> tuple[int, int]:
+    """Return the bytes received and sent since the machine's start, 0 without a network."""
+    counted = psutil.net_io_counters()
+    return (counted.bytes_recv, counted.bytes_sent) if counted else (0, 0)
+
+
+def _load_of_gpu(index: int) -> dict[str, float]:
+    """Return a GPU's memory, utilization and power; none without the package or the driver."""
+    with contextlib.suppress(Exception):  # a slice of one (MIG) has no utilization
+        used, total = torch.cuda.device_memory_used(index), torch.cuda.get_device_properties(index).total_memory
+        return {
+            "memory_usage_megabytes": used / MEGABYTE,
+            "memory_usage_percentage": 100 * used / total,
+            "utilization_percentage": float(torch.cuda.utilization(index)),
+            "power_usage_watts": torch.cuda.power_draw(index) / 1000,
+        }
+    return {}
 
 
 def system_metrics_facts() -> CallbackFacts:
-    """Look from a thread; a measurement of steps does without it."""
+    """Log now and then; a measurement of steps does without it."""
     return CallbackFacts(acts_between_steps=True)

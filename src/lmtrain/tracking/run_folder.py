@@ -4,7 +4,7 @@ The layout:
     config.yaml     of the newest accepted start    metrics.jsonl   the curves (run_log)
     plan.json       the run's plan                  status.json     RUNNING, FINISHED, ...
     run.json        the run's identity              checkpoints/    of a step each
-    events/         each rank's activities in time  system/         each node's load (node_load)
+    events/         each rank's activities in time
     attempts/<n>/   config, overrides, git state, versions, set-up time, data, rank logs
 """
 
@@ -26,6 +26,7 @@ from lmtrain.tracking.redaction import redact_override, redact_text
 MINIMUM_FREE_BYTES = 64 * 2**20
 ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
 OF_OLDER = ".before-"  # in the folder's name of a run that began anew under its name
+PROFILES = "profile"  # a run's folder of profiles
 DATA_OF_ATTEMPT = "data.json"  # an attempt's: the folder of its prepared data, the fingerprint, a mixture's phases
 PHASES = "phases"  # there: the first position and the weights of each
 

@@ -22,7 +22,7 @@ from lmtrain.tracking.atomic_files import LineFile
 
 _LOG = logging.getLogger(__name__)
 OF_VALIDATION = "validation/"  # its scores' names begin so
-TAIL_BYTES = 1 << 20
+NAME: Final = "metrics.jsonl"
 _ENCODE = json.JSONEncoder(allow_nan=False).encode  # json.dumps makes an encoder a line, unless all is its default
 
 
@@ -61,15 +61,10 @@ def held_out_bytes(point: Point) -> int | None:
 class RunLog:
     """Append points to a folder's metrics.jsonl; whole lines a write, so a reader never waits for one."""
 
-    def __init__(self, folder: Path, *, name: str = "metrics.jsonl") -> None:
-        self.path, self._place = folder / name, (folder, name)
-        self._file = LineFile(folder, name)
-        self._last_step = _last_step(self._file.descriptor)
+    def __init__(self, folder: Path) -> None:
+        self.path, self._folder = folder / NAME, folder
+        self._file = LineFile(folder, NAME)
         self._latest: dict[str, Point] = {}
-
-    def last_step(self) -> int | None:
-        """Return the highest step of the last points, in no strict order; None without any point."""
-        return self._last_step
 
     def latest(self, metric: str) -> Point | None:
         """Return the last point with this metric appended here, None when there was none."""
@@ -88,7 +83,6 @@ class RunLog:
         elif was_waiting and not full:
             _LOG.warning("%s has its missing points.", self.path)
         for point in points:
-            self._last_step = point.step if self._last_step is None else max(point.step, self._last_step)
             self._latest.update(dict.fromkeys(point.metrics, point))
 
     def sync(self) -> None:
@@ -113,8 +107,7 @@ class RunLog:
             return 0
         atomic_files.write_bytes(self.path, b"".join(kept))
         self._file.close()
-        self._file = LineFile(*self._place)
-        self._last_step = _last_step(self._file.descriptor)
+        self._file = LineFile(self._folder, NAME)
         return len(lines) - len(kept)
 
     def close(self) -> None:
@@ -186,14 +179,6 @@ def format_point(point: Point) -> str:
 def _json_number(value: float) -> float | str:
     number = float(value)
     return number if math.isfinite(number) else str(number)
-
-
-def _last_step(descriptor: int) -> int | None:
-    size = os.fstat(descriptor).st_size
-    start = max(0, size - TAIL_BYTES)
-    lines = os.pread(descriptor, size - start, start).splitlines()
-    steps = map(_step_of, lines if start == 0 else lines[1:])
-    return max((step for step in steps if step is not None), default=None)
 
 
 def _step_of(line: bytes) -> int | None:

@@ -15,15 +15,29 @@ from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 from typing_extensions import override
 
 from lmtrain.accounting.options.ranges import require_count, require_number
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_json
-from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.atomic_files import write_json, write_text
+from lmtrain.tracking.run_folder import PROFILES
 from lmtrain.training.context import RunContext
 from lmtrain.training.intervals import is_step_end
-from lmtrain.training.trace_summary import FOLDER, MEMORY_KINDS, activities_of, operations_of, summarize
 
 _LOG = logging.getLogger(__name__)
+NUM_OPERATORS: Final = 12
+NAME_CHARACTERS: Final = 50
 MOST_SNAPSHOT_EVENTS: Final = 1_000_000
+# In the order of torch's columns (2.13), the first of which is always empty.
+MEMORY_KINDS: Final[tuple[str, ...]] = (
+    "parameters",
+    "optimizer state",
+    "inputs",
+    "temporaries",
+    "activations",
+    "gradients",
+    "autograd's own",
+    "others",
+)
 
 
 class TracedSteps(pl.Callback, ABC):
@@ -104,7 +118,7 @@ class TracedSteps(pl.Callback, ABC):
 
     def path(self, name: str) -> Path:
         """Return a file's place in the run's folder of profiles, which is made."""
-        folder = self.context.folder / FOLDER
+        folder = self.context.folder / PROFILES
         folder.mkdir(exist_ok=True)
         return folder / name
 
@@ -131,10 +145,10 @@ class TracedSteps(pl.Callback, ABC):
 
 @final
 class TorchTrace(TracedSteps):
-    """Write profile/trace_rankR.json.gz and summary_rankR.json after `active_steps` steps on each of `ranks`.
+    """Write profile/trace_rankR.json.gz and operators_rankR.txt after `active_steps` steps on each of `ranks`.
 
-    Before come `wait_steps` without a profiler and `warm_up_steps` thrown away, counted in each attempt. It belongs
-    last.
+    The text is torch's table of the operators and kernels of the most own time. Before come `wait_steps` without a
+    profiler and `warm_up_steps` thrown away, counted in each attempt. It belongs last.
     """
 
     def __init__(
@@ -166,8 +180,12 @@ class TorchTrace(TracedSteps):
     def write(self, trace: profile) -> None:
         rank = self.context.rank
         trace.export_chrome_trace(str(self.path(f"trace_rank{rank}.json.gz")))
-        summary = summarize(activities_of(trace), rank=rank, last_step=self.step, num_steps=self._active_steps)
-        write_json(self.path(f"summary_rank{rank}.json"), summary.to_json() | operations_of(trace))
+        own_time = f"self_{'device' if self._device.type == 'cuda' else 'cpu'}_time_total"
+        table = trace.key_averages().table(
+            sort_by=own_time, row_limit=NUM_OPERATORS, max_name_column_width=NAME_CHARACTERS
+        )
+        head = f"Rank {rank}, {format_count(self._active_steps, 'step')} up to {self.step}\n"
+        write_text(self.path(f"operators_rank{rank}.txt"), head + table)
 
 
 @final

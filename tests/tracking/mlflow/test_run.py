@@ -3,7 +3,6 @@ import json
 import pytest
 
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.node_load import load_log
 from lmtrain.tracking.run_log import Point, RunLog
 from tests.tracking.sent_runs import client_of, history, send, stored
 
@@ -83,15 +82,3 @@ def test_origin_of_the_run_goes_with_it(run):
     assert found.data.tags["lmtrain.overrides"] == "optimizer.lr=0.1"
     assert client.get_experiment(found.info.experiment_id).tags["mlflow.experimentKind"] == "custom_model_development"
     assert found.info.run_name == "a"
-
-
-def test_the_load_of_each_node_is_among_the_system_metrics_once(run):
-    for node, value in ((0, 10.0), (1, 20.0)):
-        points = [Point(1000.0 + n, n, 0, {f"system/node_{node}/cpu": value + n, "train/loss": 9.0}) for n in range(3)]
-        load_log(run.path, node).extend(points)
-    assert send(run)
-    load_log(run.path, 1).extend([Point(1010.0, 3, 0, {"system/node_1/cpu": 5.0})])
-    assert send(run)
-    assert history(run, "system/node_0/cpu") == [(0, 10.0), (1, 11.0), (2, 12.0)]
-    assert history(run, "system/node_1/cpu") == [(0, 20.0), (1, 21.0), (2, 22.0), (3, 5.0)]
-    assert history(run, "train/loss") == []

@@ -18,10 +18,9 @@ from lmtrain.storage import foreign_yaml
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.following import SentPoints
 from lmtrain.tracking.mlflow.client import Store, find_or_create
-from lmtrain.tracking.node_load import SYSTEM, load_logs
 from lmtrain.tracking.parameters import MAXIMUM_VALUE_CHARACTERS, run_parameters, tracking_key
 from lmtrain.tracking.redaction import redact_text
-from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_folder import PROFILES, RunFolder
 from lmtrain.tracking.run_log import LogOffset, read_after
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
@@ -45,7 +44,7 @@ OF_ATTEMPT = (
     "environment.json",
     "devices.json",
 )
-OF_PROFILE = ("summary_rank*.json", "trace_rank*.json.gz", "memory_rank*.json", "memory_rank*.pickle")
+OF_PROFILE = ("operators_rank*.txt", "trace_rank*.json.gz", "memory_rank*.json", "memory_rank*.pickle")
 DATASET_FACTS = ("name", "source", "fingerprint", "tokenizer_fingerprint", "vocab_size")
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ class MlflowRun:
         place = redact_text(f"{store.tracking_uri} {store.experiment} {self.run_id}")
         self._curves = SentPoints(folder.path / SENT, store=place)
         self._unsent: list[Metric] = []  # of a call that failed
-        self._places: dict[Path, LogOffset] = {}
+        self._place = LogOffset()
         self._num_attempts_sent = 0
         self._sent_files: dict[Path, int] = {}
 
@@ -79,8 +78,7 @@ class MlflowRun:
 
     def send(self) -> bool:
         """Send what is missing in the store, about a megabyte of points at most; return whether that was all."""
-        logs = [self._folder.metrics_path, *load_logs(self._folder.path)]
-        num_points = sum(self._send_points(log) for log in logs)
+        num_points = self._send_points()
         for folder in self._folder.attempts()[self._num_attempts_sent :]:
             if all(map(self._folder.owns, [folder, *folder.iterdir()])):
                 self._send_params(folder)
@@ -96,19 +94,16 @@ class MlflowRun:
         state = "SCHEDULED" if status.is_clean_stop else status.status
         self._client.set_terminated(self.run_id, status=state, end_time=int(ended_at * 1000))
 
-    def _send_points(self, log: Path) -> int:
-        """Send a part of a log, without infinite values and NaN; return its number of points."""
-        place = self._places.get(log, LogOffset())
-        batch = read_after(log, place)
-        self._places[log] = batch.next
-        is_load = log != self._folder.metrics_path
-        if batch.next.inode != place.inode and not is_load:
+    def _send_points(self) -> int:
+        """Send a part of the log, without infinite values and NaN; return its number of points."""
+        batch = read_after(self._folder.metrics_path, self._place)
+        if batch.next.inode != self._place.inode:
             self._curves.begin_again()
+        self._place = batch.next
         for point in batch.points:
             for name, value in point.metrics.items():
                 metric = Metric(tracking_key(name), value, int(point.time * 1000), point.step)
-                is_odd = not math.isfinite(metric.value) or is_load != metric.key.startswith(SYSTEM)
-                if not is_odd and self._curves.take(metric.key, metric.step):
+                if math.isfinite(metric.value) and self._curves.take(metric.key, metric.step):
                     self._unsent.append(metric)
         has_news = bool(self._unsent)
         while self._unsent:
@@ -138,7 +133,7 @@ class MlflowRun:
         for attempt in self._folder.attempts():
             files += [(attempt / name, f"attempts/{attempt.name}") for name in OF_ATTEMPT]
         for pattern in OF_PROFILE:
-            files += [(path, "profile") for path in sorted((folder / "profile").glob(pattern))]
+            files += [(path, PROFILES) for path in sorted((folder / PROFILES).glob(pattern))]
         for path, place in files:
             if not path.exists() or path.stat().st_size == 0 or not self._folder.owns(path):
                 continue
