@@ -40,7 +40,6 @@ def train(run, values, *others, checkpoint=None, **settings):
         ({"patience": 2}, [9, 8, 8, 7, 7, 6, 5], 6),  # one that is better starts the count anew
         ({"patience": 2, "min_delta": 0.5}, [9, 8, 7.9, 7.8, 7, 6, 5], 3),
         ({"patience": 2}, [9, 8, math.nan, math.inf, 7, 6, 5], 3),
-        ({"patience": None, "stop_at": 7.0}, [9, 9, 9, 9, 7, 6, 5], 4),
         ({"patience": 3}, [9, 8, 7, 6, 5, 4, 3], 6),
     ],
 )

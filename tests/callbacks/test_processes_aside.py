@@ -48,7 +48,8 @@ def test_checkpoints_wait_though_the_run_deletes_them_and_the_oldest_is_given_up
         assert fit(run, most_waiting=3) == [4, 6, 8]
     assert run.saved_steps() == [8]
     assert "Step 2 is not scored aside: the scoring is slower than the saving." in caplog.text
-    (command,) = started  # it is queued, and will look for all
+    command, last = started  # the first is queued, and will look for all
+    assert command == last
     assert command[4] == str(run.context.folder)
     assert command[6:] == ["--data", str(run.context.dataset.folder), "--split", "validation", "--device", "cpu"]
 

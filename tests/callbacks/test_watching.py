@@ -1,21 +1,17 @@
 """Callbacks that watch a run, and end it: health, divergence, hangs, silent corruption."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.divergence import Divergence
-from lmtrain.callbacks.heartbeat import Heartbeat
 from lmtrain.callbacks.silent_corruption import SilentCorruption
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.training_health import TrainingHealth
 from lmtrain.errors import DataError, EnvironmentProblem
-from lmtrain.tracking.hangs import CONNECTION_LOST, BeatFile, read_beat
 from lmtrain.training.spikes import SpikeFilter
-from lmtrain.training.step_metrics import StepMetrics, StepRecord
+from lmtrain.training.step_metrics import StepRecord
 from tests.callbacks.tiny_run import NotANumber, TinyModel
 
 
@@ -74,28 +70,6 @@ def fit(run, *more, lr, **settings):
 def test_a_loss_far_above_its_lowest_ends_the_run_and_a_falling_one_does_not(make_run):
     assert fit(make_run(steps=30), lr=1e-3).global_step == 30
     assert fit(make_run(steps=30, name="wild"), lr=1e4).global_step < 30
-
-
-def test_a_broken_connection_names_the_silent_rank_of_another_host_and_not_those_that_lost_it_too(
-    make_run, monkeypatch, capsys
-):
-    run = make_run(steps=1)
-    heartbeat = Heartbeat(context=run.context)
-    monkeypatch.setattr(heartbeat, "_grace_seconds", 0.0)
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("socket.gethostname", lambda: "node1")
-        for rank, activity in ((1, CONNECTION_LOST), (2, "backward")):
-            BeatFile(run.context.folder, rank).activity(activity, step=7)
-    trainer = SimpleNamespace(world_size=3, global_step=6, global_rank=0)
-    heartbeat.setup(trainer, SimpleNamespace(step_metrics=StepMetrics()), "fit")  # pyright: ignore[reportArgumentType]
-    heartbeat.on_exception(trainer, None, RuntimeError("Connection closed by peer"))  # pyright: ignore[reportArgumentType]
-    told = capsys.readouterr().err
-    assert told.startswith("rank 2 on node1 is silent: backward of step 7, for ")
-    assert told.count("\n") == 1
-    own = read_beat(run.context.folder, 0)
-    assert own is not None
-    assert own.activity == CONNECTION_LOST
-    heartbeat.teardown(trainer, None, "fit")  # pyright: ignore[reportArgumentType]
 
 
 class Wrong(TinyModel):

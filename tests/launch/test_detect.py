@@ -1,4 +1,4 @@
-"""Processes started by torchrun, SLURM, MPI or our own agent are recognised as ranks."""
+"""Processes started by torchrun, SLURM or our own agent are recognised as ranks."""
 
 import socket
 import subprocess
@@ -33,8 +33,6 @@ SRUN = {
     "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
     "SLURM_STEP_NODELIST": "localhost,n2",
 }
-MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
-MEETING = {"MASTER_ADDR": "h", "MASTER_PORT": "1"}
 
 
 def on_slurm(**changes: str) -> OuterLauncher:
@@ -53,7 +51,6 @@ def on_slurm(**changes: str) -> OuterLauncher:
         ({**TORCHRUN, "LMTRAIN_STORE": "s/0"}, OuterLauncher("torchrun", 5, 1, 8, 4, Path("s/0"), node_rank=1)),
         ({**SRUN, "SLURM_STEP_NUM_TASKS": "1"}, None),  # a batch script without srun
         ({name: value for name, value in SRUN.items() if name != "SLURM_PROCID"}, None),
-        ({**MPI, **MEETING, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, OuterLauncher("mpi", 3, 1, 4, 2)),
     ],
 )
 def test_a_launcher_is_recognised(environment: dict[str, str], expected: OuterLauncher | None) -> None:
@@ -87,7 +84,6 @@ def test_the_first_host_of_slurms_short_list(nodes: str, host: str) -> None:
             {**SRUN, "SLURM_STEP_NUM_TASKS": "7", "SLURM_STEP_TASKS_PER_NODE": "4(x1),3"},
             r"4\(x1\),3.*--ntasks-per-node=3",
         ),
-        (MPI, "-x MASTER_ADDR="),
     ],
 )
 def test_wrong_variables_are_refused(environment: dict[str, str], message: str) -> None:
@@ -100,7 +96,7 @@ def test_ranks_of_another_job_do_not_inherit_the_variables() -> None:
     assert without_rank_variables(outer) == {"PATH": "/bin"}
 
 
-NAMES = (*TORCHRUN, *SRUN, *MPI, "SLURM_RESTART_COUNT")
+NAMES = (*TORCHRUN, *SRUN, "SLURM_RESTART_COUNT")
 VALUES = ("0", "1", "2", "4", "-1", "", "x", "9" * 5000, "1e3", "2(x2)", "2(x3),1", "n[1-2]", "n[", "..", "a" * 300)
 
 

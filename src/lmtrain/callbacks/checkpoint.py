@@ -31,9 +31,8 @@ AGREE_EVERY_STEPS: Final = 10
 class Checkpoint(RunCallback):
     """Save to `checkpoints/step_00000200` every `every_steps` steps or `every_seconds` seconds, and at the end.
 
-    `every_tokens` takes the place of `every_steps`: the nearest whole number of steps. `folder` None is the run's, or
-    `lmtrain/checkpoints` below a plain Trainer's `default_root_dir`; there such a folder is the `ckpt_path` of a fit
-    with this callback.
+    `folder` None is the run's, or `lmtrain/checkpoints` below a plain Trainer's `default_root_dir`; there such a folder
+    is the `ckpt_path` of a fit with this callback.
 
     Saving by the clock waits until it takes at most `max_time_share` of the time; over several ranks the first one's
     clock decides, every 10 steps. The `keep_last` newest stay, and with `keep_best` the one of the lowest bits per byte
@@ -50,7 +49,6 @@ class Checkpoint(RunCallback):
         self,
         *,
         every_steps: int | None = None,
-        every_tokens: int | None = None,
         every_seconds: float | None = None,
         max_time_share: float = 1.0,
         keep_last: int = 2,
@@ -61,8 +59,6 @@ class Checkpoint(RunCallback):
     ) -> None:
         super().__init__(context)
         _check(every_seconds, max_time_share=max_time_share, keep_last=keep_last, from_bytes=background_from_bytes)
-        if every_tokens is not None:
-            every_steps = _steps_of(every_tokens, every_steps=every_steps, context=context)
         self._interval = StepInterval(every_steps, key="callbacks.checkpoint.every_steps")
         self._given_folder = folder
         self._scores = HeldOutScores() if context is None else context.scores
@@ -277,17 +273,6 @@ def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int
     for name, value, is_right, rule in rules:
         if not is_right:
             raise ConfigurationError(f"callbacks.checkpoint.{name}: must be {rule}, got {value}.")
-
-
-def _steps_of(every_tokens: int, *, every_steps: int | None, context: RunContext | None) -> int:
-    """Return the whole number of steps nearest to a number of tokens, at least one."""
-    key = f"callbacks.checkpoint.every_tokens={every_tokens}"
-    if every_steps is not None:
-        raise ConfigurationError(f"{key} and every_steps={every_steps} exclude each other; leave one null.")
-    if context is None:
-        raise ConfigurationError(f"{key} needs a run, which knows the tokens of a step; set every_steps.")
-    require_count("callbacks.checkpoint.every_tokens", every_tokens)
-    return max(1, round(every_tokens / context.plan.batch.tokens_per_step))
 
 
 def checkpoint_facts(

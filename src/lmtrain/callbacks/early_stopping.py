@@ -1,4 +1,4 @@
-"""End a run at a validation whose score stops improving, or is good enough."""
+"""End a run at a validation whose score stops improving."""
 
 import logging
 import math
@@ -10,7 +10,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.tracking.events import EARLY_STOPPING, STOPPING_AT_THE_END
+from lmtrain.tracking.events import EARLY_STOPPING
 from lmtrain.training.checkpointing.checkpoints import HeldOutScores
 from lmtrain.training.context import RunCallback, RunContext
 from lmtrain.training.intervals import is_step_end
@@ -21,30 +21,26 @@ _LOG = logging.getLogger(__name__)
 class EarlyStopping(RunCallback):
     """Stop after `patience` validations in a row without a value lower than the best by more than `min_delta`.
 
-    `metric` is one of the validation's; lower is better, and a non-finite value is never better. At `stop_at` or below
-    the run stops at once. The checkpoint callback saves the step of each best validation and of the last one, and a
-    resumed run counts on from there. In a plain Trainer the metric is one of `trainer.callback_metrics`. Listed before
-    `validation` it acts one step later.
+    `metric` is one of the validation's; lower is better, and a non-finite value is never better. The checkpoint
+    callback saves the step of each best validation and of the last one, and a resumed run counts on from there. In a
+    plain Trainer the metric is one of `trainer.callback_metrics`. Listed before `validation` it acts one step later.
     """
 
     def __init__(
         self,
         *,
         metric: str = "validation/bits_per_byte",
-        patience: int | None = 3,
+        patience: int = 3,
         min_delta: float = 0.0,
-        stop_at: float | None = None,
         context: RunContext | None = None,
     ) -> None:
         super().__init__(context)
         require_count("callbacks.early_stopping.patience", patience)
-        if patience is None and stop_at is None:
-            raise ConfigurationError("callbacks.early_stopping needs patience or stop_at; set one of them to a number.")
         if not 0 <= min_delta < math.inf:
             raise ConfigurationError(
                 f"callbacks.early_stopping.min_delta must be finite and at least 0, got {min_delta}; use 0.0."
             )
-        self._metric, self._patience, self._min_delta, self._stop_at = metric, patience, min_delta, stop_at
+        self._metric, self._patience, self._min_delta = metric, patience, min_delta
         self._scores = HeldOutScores() if context is None else context.scores
         self._scores.keeps_best, self._scores.metric = True, metric
         self._best, self._best_step, self._passes_since = math.inf, 0, 0
@@ -109,25 +105,18 @@ class EarlyStopping(RunCallback):
             self._passes_since += 1
 
     def _stop_if_over(self, trainer: pl.Trainer) -> None:
-        best = f"{self._metric} {self._best:.4f} of step {self._best_step}"
-        reached = self._stop_at is not None and self._best <= self._stop_at
-        if reached:
-            self.reason = f"{best} reached stop_at={self._stop_at:g}"
-        elif self._patience is not None and self._passes_since >= self._patience:
-            self.reason = f"{best} was the best of the last {self._passes_since + 1} validations"
-        else:
+        if self._passes_since < self._patience:
             return
+        best = f"{self._metric} {self._best:.4f} of step {self._best_step}"
+        self.reason = f"{best} was the best of the last {self._passes_since + 1} validations"
         trainer.should_stop = True
-        step = trainer.global_step
-        is_early = step < self.run.last_step.steps
-        name = EARLY_STOPPING if is_early else STOPPING_AT_THE_END
-        self.run.events.mark(name, step=step, best_step=self._best_step, reached_stop_at=reached)
-        if is_early and trainer.is_global_zero:
+        if (step := trainer.global_step) >= self.run.last_step.steps:
+            return
+        self.run.events.mark(EARLY_STOPPING, step=step, best_step=self._best_step)
+        if trainer.is_global_zero:
             _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
 
 
-def early_stopping_facts(
-    *, metric: str = "validation/bits_per_byte", patience: int | None = 3, stop_at: float | None = None
-) -> CallbackFacts:
-    """Judge the validations during a run, and need some; with a goal it may end a run at any of them."""
-    return CallbackFacts(acts_between_steps=True, judges=metric, patience=patience if stop_at is None else None)
+def early_stopping_facts(*, metric: str = "validation/bits_per_byte", patience: int = 3) -> CallbackFacts:
+    """Judge the validations during a run, and need some."""
+    return CallbackFacts(acts_between_steps=True, judges=metric, patience=patience)

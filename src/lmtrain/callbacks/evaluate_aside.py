@@ -1,12 +1,11 @@
-"""Score a run's checkpoints in another process, or a SLURM job, while training goes on."""
+"""Score a run's checkpoints in another process while training goes on."""
 
 import logging
 import os
-import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import lightning.pytorch as pl
 from typing_extensions import override
@@ -15,17 +14,14 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import python_command
-from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.held_checkpoints import (
     FOLDER,
     claim,
     held,
     hold,
-    note_start,
     release,
     step_of,
     waiting,
-    will_look,
 )
 from lmtrain.tracking.machine import start_process_aside
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
@@ -52,19 +48,13 @@ class EvaluateAside(OnlyInRun):
         words: TypedAlone[Sequence[str]] = (),
         device: str = "cpu",
         most_waiting: int = 2,
-        launcher: Literal["process", "slurm"] = "process",
-        slurm: TypedAlone[Sequence[str]] = (),
         every_steps: int = 10,
         context: RunContext | None = None,
     ) -> None:
         super().__init__(context)
         require_count("callbacks.evaluate_aside.most_waiting", most_waiting)
-        if slurm and launcher != "slurm":
-            raise ConfigurationError(
-                f"callbacks.evaluate_aside.slurm: must be empty for a process, got {[*slurm]}; set launcher=slurm."
-            )
         self._interval = StepInterval(every_steps, key="callbacks.evaluate_aside.every_steps")
-        self._most_waiting, self._launcher, self._slurm = most_waiting, launcher, slurm
+        self._most_waiting = most_waiting
         self._words, self._device = words, device
         self._newest_step = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,7 +90,7 @@ class EvaluateAside(OnlyInRun):
     def _look(self, *, is_last: bool = False) -> None:
         """Hold new checkpoints, give up the oldest beyond the queue, and start the process where none is at it.
 
-        At the last look a second one is started if the first may be past its own look already.
+        At the last look a second one is started too: the first may be past its own look already, or meets it.
         """
         folder = self.context.folder
         for facts in list_checkpoints(self.context.checkpoints_folder):
@@ -118,21 +108,14 @@ class EvaluateAside(OnlyInRun):
             self._process = None
             if code:
                 _LOG.warning("A checkpoint could not be scored aside; %s says why.", folder / LOG)
-        is_needed = self._process is None or (is_last and not will_look(folder))
-        if is_needed and waiting(folder):
+        if (self._process is None or is_last) and waiting(folder):
             self._start(folder)
 
     def _start(self, folder: Path) -> None:
-        is_here = self._launcher == "process"
-        trainer = str(os.getpid()) if is_here else "0"
         own = ["--data", str(self.context.dataset.folder.absolute()), "--split", "validation"]
         words = [*(self._words or own), "--device", self._device]
-        command = python_command("-m", MODULE, str(folder), trainer, *words)
-        if not is_here:
-            command = ["sbatch", "--wait", *self._slurm, f"--output={folder / LOG}", "--open-mode=append",
-                       f"--chdir={Path.cwd()}", "--wrap", shlex.join(command)]  # fmt: skip
+        command = python_command("-m", MODULE, str(folder), str(os.getpid()), *words)
         try:
-            note_start(folder, has_begun=False)
             self._process = start_process_aside(command, log=folder / LOG)
         except OSError as problem:  # no process or no file for it: the run goes on without
             _LOG.warning("No process scores checkpoints: %s.", problem)

@@ -1,7 +1,5 @@
 """A sign of life of each rank: a hang is reported with the late rank and its stack, a death with its last activity."""
 
-import sys
-import time
 from typing import Any, Final
 
 import lightning.pytorch as pl
@@ -10,9 +8,9 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.tracking.hangs import CONNECTION_LOST, BeatFile, HangWatch, lost_ranks, read_beats
-from lmtrain.tracking.stopwatch import Kind, unix_seconds
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.hangs import BeatFile, HangWatch
+from lmtrain.tracking.stopwatch import Kind
 from lmtrain.training.context import RunCallback, RunContext
 
 ACTIVITY_OF_KIND: Final[dict[Kind, str]] = {
@@ -21,8 +19,6 @@ ACTIVITY_OF_KIND: Final[dict[Kind, str]] = {
     "evaluation": "evaluation",
 }
 PAUSES: Final = frozenset({"checkpoint", "evaluation"})
-GRACE_SECONDS: Final = 4.0  # for ranks on other hosts to tell of a lost connection; a shared disk shows it after three
-LOOK_SECONDS: Final = 0.5
 
 
 class Heartbeat(RunCallback):
@@ -41,7 +37,6 @@ class Heartbeat(RunCallback):
         context: RunContext | None = None,
     ) -> None:
         super().__init__(context)
-        self._grace_seconds = GRACE_SECONDS
         _check(every_seconds, report_after_seconds)
         self._every_seconds, self._report_after = every_seconds, report_after_seconds
         self._file: BeatFile | None = None
@@ -54,8 +49,7 @@ class Heartbeat(RunCallback):
         if self._file is not None:
             return
         folder = self.run.folder
-        self._rank = trainer.global_rank
-        self._file = BeatFile(folder, self._rank)
+        self._file = BeatFile(folder, trainer.global_rank)
         self.run.events.stopwatch.on_change = self._follow
         self._watch = HangWatch(
             self._file,
@@ -91,12 +85,6 @@ class Heartbeat(RunCallback):
         self._act("between steps")
 
     @override
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Name the ranks whose end this rank's broken connection comes from."""
-        if trainer.world_size > 1 and isinstance(exception, RuntimeError) and not isinstance(exception, LMTRAIN_ERRORS):
-            self._report_lost_ranks(trainer.world_size)
-
-    @override
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if self._watch is not None:
             self.run.events.stopwatch.on_change = None
@@ -104,19 +92,6 @@ class Heartbeat(RunCallback):
         if self._file is not None:
             self._file.close()
         self._file = self._watch = None
-
-    def _report_lost_ranks(self, num_ranks: int) -> None:
-        """Name the ranks that do not soon say that they lost a connection too."""
-        if self._file is not None:
-            self._file.activity(CONNECTION_LOST, step=self._step)
-            self._file.alive(at=unix_seconds())
-        until = time.monotonic() + self._grace_seconds
-        while lost := lost_ranks(read_beats(self.run.folder, num_ranks), besides=self._rank):
-            if time.monotonic() >= until:
-                break
-            time.sleep(LOOK_SECONDS)
-        for beat in lost:
-            sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.description(now=unix_seconds())}\n")
 
     def _follow(self, kind: Kind) -> None:
         if kind == "compile":  # part of the first step or of an evaluation, with its long allowance

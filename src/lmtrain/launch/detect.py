@@ -1,13 +1,11 @@
 """Recognise the processes of an outer launcher, one per rank, so that lmtrain does not spawn its own over them.
 
-The order is Lightning's: torchrun (also used by Kubernetes training operators), then SLURM, then MPI. In SLURM the
+The order is Lightning's: torchrun (also used by Kubernetes training operators), then SLURM. In SLURM the
 variables of the step count, not the job's: `srun` may start fewer tasks on fewer nodes;
 https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES.
 """
 
 import re
-import socket
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Final, Literal
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 
-Kind = Literal["torchrun", "slurm", "mpi"]
+Kind = Literal["torchrun", "slurm"]
 
 AGENT: Final = "TORCHELASTIC_RUN_ID"  # set in a rank whose parent is torchrun's agent
 STORE_VARIABLE: Final = "LMTRAIN_STORE"  # set by our own agent: the file its ranks meet in
@@ -58,8 +56,6 @@ def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
     # A batch script that runs python without srun, or a shell on a node, is one process.
     if num_tasks > 1 and "SLURM_PROCID" in environment:
         return _slurm(environment, num_tasks)
-    if {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"} <= environment.keys():
-        return _mpi(environment)
     return None
 
 
@@ -116,37 +112,8 @@ def _slurm(environment: Mapping[str, str], num_tasks: int) -> OuterLauncher:
 
 
 def _slurm_address(nodes: str, num_nodes: int) -> str:
-    """Return the address of a step's first node: its name, or SLURM's NodeAddr if the name does not resolve."""
-    if num_nodes == 1:
-        return LOOPBACK_ADDRESS
-    host = first_host(nodes)
-    try:
-        socket.getaddrinfo(host, None)
-    except (OSError, UnicodeError):
-        try:
-            words = ["scontrol", "show", "node", host]
-            answer = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            return host
-        found = re.search(r"\bNodeAddr=(\S+)", answer)
-        return found[1] if found else host
-    return host
-
-
-def _mpi(environment: Mapping[str, str]) -> OuterLauncher:
-    world_size = _number(environment, "OMPI_COMM_WORLD_SIZE", 1)
-    if world_size > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
-        raise ConfigurationError(
-            "mpirun gives its ranks no address to meet at; add -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500, "
-            "or start them with torchrun or srun."
-        )
-    return OuterLauncher(
-        kind="mpi",
-        rank=_number(environment, "OMPI_COMM_WORLD_RANK", 0),
-        local_rank=_number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", 0),
-        world_size=world_size,
-        local_world_size=_number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", world_size),
-    )
+    """Return the address of a step's first node: its name."""
+    return LOOPBACK_ADDRESS if num_nodes == 1 else first_host(nodes)
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

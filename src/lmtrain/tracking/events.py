@@ -18,7 +18,6 @@ from lmtrain.tracking.stopwatch import Kind, Stopwatch, unix_seconds
 FLUSH_SECONDS = 1.0
 ACCOUNTS: Final = "accounts"  # the mark of their process
 EARLY_STOPPING: Final = "early_stopping"  # the mark of an end by callbacks.early_stopping
-STOPPING_AT_THE_END: Final = "early_stopping_at_the_end"  # its mark where the budget ends there too
 TRACED: Final = "traced_step"  # the mark of a step with its seconds of own work and of waiting for other ranks
 VALIDATION: Final = "validation"  # the pause with a graph of its own, without gradients
 PAUSE: Final = "pause"  # the mark of a pause's beginning; its span follows at its end

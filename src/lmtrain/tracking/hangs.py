@@ -23,9 +23,7 @@ from lmtrain.tracking.stopwatch import unix_seconds
 ACTIVITIES: Final = (
     *("set-up", "forward", "backward", "optimizer", "between steps", "evaluation", "checkpoint"),
     "reading data",
-    "connection lost",
 )
-CONNECTION_LOST: Final = ACTIVITIES[-1]
 LINE_BYTES: Final = 256
 
 
@@ -118,11 +116,6 @@ def read_beat(folder: Path, rank: int) -> Beat | None:
 def read_beats(folder: Path, num_ranks: int) -> list[Beat]:
     """Return the newest beat of each rank, where there is one."""
     return [beat for rank in range(num_ranks) if (beat := read_beat(folder, rank))]
-
-
-def lost_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
-    """Return the ranks that have not reported a lost connection: it broke at one of them."""
-    return [beat for beat in beats if beat.rank != besides and beat.activity != CONNECTION_LOST]
 
 
 MOST_NAMED: Final = 8

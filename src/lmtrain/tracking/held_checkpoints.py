@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.storage.durable import rename_durably
-from lmtrain.tracking.atomic_files import is_held
 
 FOLDER: Final = "held"
 CLAIMED: Final = ".claimed"
 LOCK: Final = ".lock"  # of the process at it
-BEGUN: Final = ".begun"
 
 
 def hold(run: Path, checkpoint: Path) -> Path:
@@ -71,18 +69,6 @@ def unclaim(run: Path) -> None:
     """Let all claims of a killed process go; the checkpoints wait again."""
     for file in (run / FOLDER).glob(f"step_*{CLAIMED}"):
         file.unlink(missing_ok=True)
-
-
-def note_start(run: Path, *, has_begun: bool) -> None:
-    """Note whether the process started last, perhaps in a queue, has begun to score."""
-    (run / FOLDER).mkdir(exist_ok=True)
-    file = run / FOLDER / BEGUN
-    file.touch() if has_begun else file.unlink(missing_ok=True)
-
-
-def will_look(run: Path) -> bool:
-    """Return whether the process started last looks for waiting checkpoints after this moment: queued, or at one."""
-    return not (run / FOLDER / BEGUN).exists() or is_held(run / FOLDER / LOCK)
 
 
 def _claim_file(place: Path) -> Path:

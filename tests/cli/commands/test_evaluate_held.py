@@ -49,7 +49,7 @@ class Scoring:
         return self.returncode
 
 
-def scored(monkeypatch, run, scoring, *, trainer=None):
+def scored(monkeypatch, run, scoring, *, trainer=0):
     monkeypatch.setattr(verb.subprocess, "Popen", scoring)
     code = verb.evaluate_held(run, ["--data", "d"], trainer=trainer)
     log = run / "metrics.jsonl"
@@ -90,7 +90,7 @@ def test_a_scoring_ends_with_its_killed_process_and_posts_nothing_beside_the_nex
     popen = subprocess.Popen
     monkeypatch.setattr(verb.subprocess, "Popen", scoring)
     scorer = multiprocessing.get_context("fork").Process(
-        target=verb.evaluate_held, args=(run, []), kwargs={"trainer": None}
+        target=verb.evaluate_held, args=(run, []), kwargs={"trainer": os.getpid()}
     )
     scorer.start()
     until = time.monotonic() + 60

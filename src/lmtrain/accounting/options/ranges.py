@@ -44,7 +44,6 @@ COMMON: Final[Mapping[str, Range]] = MappingProxyType(
 )
 COUNTS: Final = (  # of callbacks
     "every_steps",
-    "every_tokens",
     "keep_last",
     "mean_steps",
     "most_waiting",

@@ -17,7 +17,7 @@ from lmtrain.accounting.observed.metric_names import EVALUATIONS
 from lmtrain.child_process import python_command, python_environment
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.atomic_files import file_lock
-from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, note_start, release, step_of, unclaim, waiting
+from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, release, step_of, unclaim, waiting
 from lmtrain.tracking.run_log import logged_points
 from lmtrain.tracking.status import read_status
 from lmtrain.training.lifetime import die_with_parent
@@ -27,13 +27,12 @@ POLL_SECONDS: Final = 0.2
 ITS_ENVIRONMENT: Final = {"OMP_NUM_THREADS": "1"}
 
 
-def evaluate_held(run: Path, words: Sequence[str], *, trainer: int | None) -> int:
+def evaluate_held(run: Path, words: Sequence[str], *, trainer: int) -> int:
     """Score until no checkpoint waits; return 1 if one was given up, or the run was killed.
 
-    `trainer` is the run's process, None if it is on another machine.
+    `trainer` is the run's process.
     """
     codes = [0]
-    note_start(run, has_begun=True)
     try:
         while True:
             with file_lock(run / FOLDER / LOCK, wait_seconds=0.0):
@@ -58,7 +57,7 @@ def is_posted(run: Path, step: int) -> bool:
     return any(name.startswith(EVALUATIONS) for metrics in found for name in metrics)
 
 
-def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int | None) -> bool | None:
+def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int) -> bool | None:
     """Score one checkpoint, again if that fails; None if the run was killed meanwhile, False if given up."""
     for number in range(1, MOST_TRIES + 1):
         if is_posted(run, step_of(place)):  # by a process killed before it let the checkpoint go
@@ -83,16 +82,16 @@ def _score(run: Path, place: Path, words: Sequence[str], *, trainer: int | None)
     return False
 
 
-def _was_killed(run: Path, trainer: int | None) -> bool:
+def _was_killed(run: Path, trainer: int) -> bool:
     status = read_status(run)
-    return trainer is not None and os.getppid() != trainer and status is not None and status.status == "RUNNING"
+    return os.getppid() != trainer and status is not None and status.status == "RUNNING"
 
 
 def main() -> int:
-    """Score the command line's run: its folder, the trainer's process or 0, and the words of `lmtrain evaluate`."""
+    """Score the command line's run: its folder, the trainer's process, and the words of `lmtrain evaluate`."""
     folder, trainer, *words = sys.argv[1:]
     os.nice(19)
-    return evaluate_held(Path(folder), words, trainer=int(trainer) or None)
+    return evaluate_held(Path(folder), words, trainer=int(trainer))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Settings, options and commands of other programs, with the words here.
+"""Settings and options of other programs, with the words here.
 
 The usual words of Hugging Face's Trainer and TRL, nanoGPT, Lightning, litgpt and torchtitan; `{}` stands for the value
 as typed.
@@ -109,20 +109,6 @@ HUB: Final[Mapping[str, str]] = {
     "model": "`lmtrain import hf FOLDER runs/base` takes weights of transformers, then init_from=runs/base",
     "tokenizer": "a tokenizer of the Hugging Face Hub is tokenizer=huggingface tokenizer.name=NAME",
     "source": "a data set of the Hugging Face Hub is source=hf_dataset source.name=OWNER/NAME",
-}
-
-# Our command -> the commands of other programs.
-COMMANDS: Final[Mapping[str, str]] = {
-    "lmtrain train": "pretrain fit run",
-    "lmtrain train init_from=RUN task=sft": "finetune fine-tune sft lora finetune_lora finetune_full",
-    "lmtrain train -m KEY=A,B": "sweep",
-    "lmtrain train, the same command again": "resume",
-    "lmtrain evaluate RUN": "validate test eval score",
-    "lmtrain generate RUN": "sample inference infer complete",
-    "lmtrain plan": "estimate estimate-memory memory",
-    "lmtrain launch torchrun": "torchrun accelerate deepspeed",
-    "lmtrain export hf RUN FOLDER": "convert merge",
-    "lmtrain push RUN OWNER/NAME": "upload publish",
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, did_you_mean, nearest, suggest
-from lmtrain.run.compose.other_programs import COMMANDS, HUB, OPTIONS, SETTINGS, inverted
+from lmtrain.run.compose.other_programs import HUB, OPTIONS, SETTINGS, inverted
 from lmtrain.run.compose.paths import (
     MANY_OPTIONS,
     NAMED_BY_PEOPLE,
@@ -125,8 +125,8 @@ def _without_a_key(word: str, after: str) -> str:
 
 
 def unknown_command(command: str, words: Sequence[str], commands: Iterable[str]) -> str:
-    """Return the message for a command that is unknown: another program's, settings without one, or misspelled."""
-    instead = inverted(COMMANDS).get(command)
+    """Return the message for a command that is unknown: settings without one, or misspelled."""
+    instead = None
     if "=" in command or command.startswith(("-", "~", "[")):
         instead = f"lmtrain train {shlex.join([command, *words])}"
     meant = f" Did you mean {instead}?" if instead else suggest(command, commands)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.errors import (
     EXIT_DONE,
@@ -32,7 +33,7 @@ from lmtrain.run.execution.failures import in_one_line, unmasked
 from lmtrain.run.planning.machine_limits import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.prepared_tokens import remember_folder
 from lmtrain.run.stored_runs.identity import allowed_changes
-from lmtrain.run.stored_runs.initial_weights import difference_line, require_base_tokenizer
+from lmtrain.run.stored_runs.initial_weights import require_base_tokenizer
 from lmtrain.run.stored_runs.job import Job, config_hash
 from lmtrain.run.stored_runs.resume import (
     find_checkpoint,
@@ -40,7 +41,6 @@ from lmtrain.run.stored_runs.resume import (
     nothing_left,
     phases_read,
     remember_fork,
-    resume_message,
     run_so_far,
 )
 from lmtrain.run.stored_runs.skipped_batches import next_attempt, skip_spike, start_attempt
@@ -129,7 +129,9 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
     run.context.events.flush()
     if run.context.log:  # only now, so that a refusal has lost nothing
         line = (
-            resume_message(job, checkpoint) if checkpoint else difference_line(job.config.init_from, job.config.model)
+            f"continuing from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
+            if checkpoint
+            else None
         )
         RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)

@@ -4,14 +4,13 @@ from functools import partial
 from pathlib import Path
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.folders import is_imported
 from lmtrain.interop.hf_import import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.schema.node import Node
-from lmtrain.run.stored_runs.find_run import adapter_part, find_job, find_source, run_of
+from lmtrain.run.stored_runs.find_run import adapter_part, find_source, run_of
 from lmtrain.run.stored_runs.identity import TOKENIZER, tokenizer_fix
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.stored_runs.model_difference import KEY, model_differences, model_fix
+from lmtrain.run.stored_runs.model_difference import KEY, model_fix
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.tokenizers.base import Tokenizer, is_unused
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -45,18 +44,6 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
         return model
 
     return filled
-
-
-def difference_line(init_from: str | None, node: Node) -> str | None:
-    """Return the model's settings that differ from those of the run in `init_from`, or None.
-
-    Weights may fit by names and shapes with other heads, rotations or activations, for example for a longer context.
-    """
-    if init_from is None or is_imported(Path(init_from)):
-        return None
-    found = model_differences(find_job(Path(init_from), key=KEY).config["model"], node.values)
-    text = "; ".join(found)
-    return f"The weights of {KEY}={init_from} were trained in a model that differs: {text}." if found else None
 
 
 def require_base_tokenizer(job: Job, tokenizer: Tokenizer) -> str | None:

@@ -5,7 +5,7 @@ is. `fork.json` in its folder remembers where it began, so that the same command
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -23,7 +23,7 @@ from lmtrain.run.stored_runs.find_run import (
     newest_checkpoint,
     not_trained,
 )
-from lmtrain.run.stored_runs.job import Job, differing, flatten, load_job, shown_value
+from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 Finder = Callable[[Path], CheckpointFacts | None]  # returns a run's newest checkpoint
 WAYS_TO_GO_ON: Final = ("auto", "must", "never")  # values of `resume` other than a path
-NOT_TRAINING: Final = ("run.", "resume", "logger.")  # settings of a command that do not change the training
-MAX_NAMED: Final = 8  # changed settings in one line
 
 
 def find_checkpoint(job: Job, *, verifies: bool = True) -> CheckpointFacts | None:
@@ -152,27 +150,6 @@ def _no_checkpoint(path: Path) -> ConfigurationError:
         f"{suggest(str(path), ('auto', 'must', 'never'))}"
         f"{did_you_mean([str(nearest)] if nearest else [])}"
     )
-
-
-def resume_message(job: Job, checkpoint: CheckpointFacts) -> str:
-    """Return the first line of a resumed run: its step, and the settings changed since the checkpoint was written."""
-    line = f"continuing from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
-    before = checkpoint.path.parents[1] / "attempts" / str(checkpoint.attempt)
-    if not (before / "job.json").is_file():
-        return line
-    changes = changed_settings(load_job(before / "job.json").config, job.config.values)
-    more = f" and {len(changes) - MAX_NAMED} more" if len(changes) > MAX_NAMED else ""
-    return f"{line}; changed: {', '.join(changes[:MAX_NAMED])}{more}" if changes else line
-
-
-def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return each setting that differs between two configs, as KEY OLD -> NEW; a missing one is null."""
-    both = differing(*(flatten(dict(config)) for config in (before, now)))
-    return [
-        f"{key} {shown_value(old)} -> {shown_value(new)}"
-        for key, (old, new) in both.items()
-        if not key.startswith(NOT_TRAINING)
-    ]
 
 
 def run_so_far(job: Job, checkpoint: CheckpointFacts | None, *, before: int | None = None) -> RunSoFar:

@@ -106,9 +106,7 @@ def _logged_loss(run: Path, step: int) -> float | None:
 def _datamodule(
     job: StoredJob, batch: BatchPlan, attempt: Path, *, run: Path, data: Path | None, allowed: Sequence[str]
 ) -> TokenDataModule:
-    # An older version of lmtrain noted the data of the newest attempt only.
     noted: dict[str, Any] = read_json(attempt / DATA_OF_ATTEMPT)
-    noted = noted or read_json(run / "run.json") | read_json(run / "dataset.json")
     node = checked_part(job, "data", allowed=allowed)
     if "folder" in node:
         folder = data or Path(str(noted.get("data", "an unknown folder")))

@@ -4,14 +4,13 @@ MLflow keeps every point it is given, and a resumed run trains some steps again:
 curve's at that step was.
 """
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
 from lmtrain.storage import foreign_yaml
@@ -20,7 +19,7 @@ from lmtrain.tracking.following import SentPoints
 from lmtrain.tracking.mlflow.client import Store, find_or_create
 from lmtrain.tracking.parameters import MAXIMUM_VALUE_CHARACTERS, run_parameters, tracking_key
 from lmtrain.tracking.redaction import redact_text
-from lmtrain.tracking.run_folder import PROFILES, RunFolder
+from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PROFILES, RunFolder
 from lmtrain.tracking.run_log import LogOffset, read_after
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
@@ -45,7 +44,6 @@ OF_ATTEMPT = (
     "devices.json",
 )
 OF_PROFILE = ("operators_rank*.txt", "trace_rank*.json.gz", "memory_rank*.json", "memory_rank*.pickle")
-DATASET_FACTS = ("name", "source", "fingerprint", "tokenizer_fingerprint", "vocab_size")
 
 T = TypeVar("T")
 
@@ -139,20 +137,8 @@ class MlflowRun:
                 continue
             changed_at = path.stat().st_mtime_ns
             if self._sent_files.get(path) != changed_at:
-                if path.name == "dataset.json":
-                    self._send_dataset(path)
                 self._client.log_artifact(self.run_id, str(path), place)
                 self._sent_files[path] = changed_at
-
-    def _send_dataset(self, path: Path) -> None:
-        facts = read_json(path)
-        splits = cast("dict[str, dict[str, object]]", facts.get("splits", {}))
-        tokens = {name: split.get("num_tokens") for name, split in splits.items()}
-        about = json.dumps({**{key: facts.get(key) for key in DATASET_FACTS}, "tokens": tokens})
-        fingerprint = str(facts.get("fingerprint", ""))
-        dataset = Dataset(str(facts.get("name", "data")), fingerprint[:36], "lmtrain", source=about, profile=about)
-        self._client.log_inputs(self.run_id, datasets=[DatasetInput(dataset)])
-        self._tag({"lmtrain.data_fingerprint": fingerprint})
 
     def _tag(self, tags: Mapping[str, str]) -> None:
         rows = [RunTag(tracking_key(key), value[:MAXIMUM_VALUE_CHARACTERS]) for key, value in tags.items()]
@@ -166,17 +152,9 @@ def open_sweep(client: MlflowClient, store: Store, sweep: str, *, name: str = ""
 
 
 def end_sweep(client: MlflowClient, run_id: str, folder: Path, *, status: str) -> None:
-    """Give a sweep's parent run its command, commit, best values and sweep.json, and its last state."""
+    """Give a sweep's parent run its best values and sweep.json, and its last state."""
     found = read_sweep(folder)
     if found is not None:
-        program, _, _ = found.command.partition(" -m")
-        tags = {"mlflow.source.name": program, "lmtrain.command": found.command}
-        if found.trials and found.trials[0].runs:
-            attempts = RunFolder(folder / found.trials[0].runs[0].folder).attempts()
-            commit = read_json(attempts[-1] / "git.json").get("commit") if attempts else None
-            tags |= {"mlflow.source.git.commit": str(commit)} if commit else {}
-        for key, value in tags.items():
-            client.set_tag(run_id, key, redact_text(value)[:MAXIMUM_VALUE_CHARACTERS])
         if (best := found.best_trial()) is not None:
             for key, value in best.values.items():  # tags: a continued sweep may find another
                 client.set_tag(run_id, f"best.{tracking_key(key)}", redact_text(value)[:MAXIMUM_VALUE_CHARACTERS])
@@ -193,6 +171,7 @@ def _origin_tags(folder: Path) -> dict[str, str]:
         "lmtrain.version": read_json(folder / "versions.json").get("lmtrain"),
         "lmtrain.host": read_json(folder / "environment.json").get("host"),
         "lmtrain.git_dirty": git.get("dirty"),
+        "lmtrain.data_fingerprint": read_json(folder / DATA_OF_ATTEMPT).get("fingerprint"),
         "mlflow.source.git.commit": git.get("commit"),
         "mlflow.source.name": read_json(folder / "job.json").get("program"),
         "lmtrain.overrides": " ".join(_read(folder / "overrides.txt").split()),
