@@ -21,7 +21,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("EarlyStopping", {"patience": 0}, r"early_stopping\.patience.*1"),
     ("EarlyStopping", {"min_delta": float("nan")}, r"early_stopping\.min_delta.*at least 0"),
     ("EvaluateAside", {"every_steps": 1, "most_waiting": 0}, r"evaluate_aside\.most_waiting.*1"),
-    ("EvaluateAside", {"every_steps": 1, "slurm": ["--time=1"]}, r"evaluate_aside\.slurm.*launcher=slurm"),
     ("Heartbeat", {"every_seconds": 0}, r"heartbeat\.every_seconds.*above 0"),
     ("Heartbeat", {"report_after_seconds": 3}, r"heartbeat\.report_after_seconds.*10"),
     ("Progress", {"every_seconds": -1}, r"progress\.every_seconds.*0"),

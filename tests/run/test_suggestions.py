@@ -93,7 +93,6 @@ def test_every_answer_of_the_table_is_a_setting_here() -> None:
     ("words", "pattern"),
     [
         (["lr=1e-3"], r"Did you mean lmtrain train lr=1e-3"),
-        (["finetune"], r"Did you mean lmtrain train init_from=RUN task=sft"),
         (["trian"], r"'train'"),
         (["export", "ggfu", "a", "b"], r"Did you mean 'gguf'"),
         (["export", "gguf", "--outtpye", "f16", "a", "b"], r"Did you mean '--outtype'"),
