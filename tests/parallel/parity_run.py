@@ -78,6 +78,10 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
         recurrent_layers=Mamba2(num_heads=4, head_width=4, state_width=8, num_groups=2), recurrent_pattern="RFAF",
         single_branch_layers=True, rotary_pattern="N",
     ),
+    "future": partial(
+        Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=24, tie_embeddings=True,
+        num_future_tokens=2,
+    ),
 }  # fmt: skip
 OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "adamw": partial(adamw, lr=1e-2, eps=1e-4),  # eps above the rounding of gradients that are zero on paper

@@ -84,7 +84,9 @@ LATENT_KEYS: Final = {
 }
 ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
 GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
-TRAINING_ONLY: Final = frozenset({"experts.load_balance_weight", "experts.router_z_weight"})
+TRAINING_ONLY: Final = frozenset(
+    {"experts.load_balance_weight", "experts.router_z_weight", "num_future_tokens", "future_token_weight"}
+)
 # Features of a config, and the only supported value of each.
 ONLY: Final[dict[str, Any]] = {
     "clip_qkv": None,
@@ -688,7 +690,7 @@ def own_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     if off:
         raise _no_class(off, {name: default_of(settings, name) for name in off})
     kept = {name: _nodes_removed(value) for name, value in settings.items() if name not in (TARGET, *WITHOUT_EFFECT)}
-    kept = {name: value for name, value in kept.items() if name not in OWN_CODE_LACKS}
+    kept = {name: value for name, value in kept.items() if name not in OWN_CODE_LACKS | TRAINING_ONLY}
     return {
         "architectures": ["LmtrainForCausalLM"],
         "model_type": OWN_TYPE,

@@ -18,6 +18,7 @@ from lmtrain.interop.hf_experts import EXPERT_FAMILIES, Layout, Place, Region, e
 from lmtrain.interop.hf_families import FAMILIES
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.delta_net import GatedDeltaNet
+from lmtrain.models.future_tokens import FutureToken
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.mamba import Mamba2Layer
@@ -129,9 +130,14 @@ class MappedTensor:
 def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
     """Map every tensor of a model, also on the meta device, to those of a `model_type` of transformers.
 
-    Our own code has our tensors. Adapters are none of the model's.
+    Our own code has our tensors. Adapters and modules of future tokens are not part of it.
     """
-    weights = {name: tensor for name, tensor in model.state_dict().items() if not is_of_adapter(name)}
+    future = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, FutureToken))
+    weights = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not is_of_adapter(name) and not name.startswith(future)
+    }
     if model_type == OWN_TYPE:
         return [MappedTensor(name, tuple(it.shape), (Part(f"{OWN_PREFIX}{name}", ()),)) for name, it in weights.items()]
     mapped: list[MappedTensor] = []

@@ -25,6 +25,7 @@ class LanguageModel(nn.Module, ABC):
 
     vocab_size: int
     max_context_tokens: int
+    num_future_tokens: int = 0  # the last blocks, of training alone, each for a token further on
     shares_beginnings: bool = True  # whether texts that begin alike have the same keys and values there
     reread_beyond: int | None = None  # a cached text that grows longer is read again, once
     start_line: str | None = None  # on this model, printed once at the start of a run
@@ -105,6 +106,7 @@ def shape_of(
 ) -> ModelShape:
     """Count parameters: weights of nn.Linear and of experts are matmuls, weights of nn.Embedding lookups.
 
+    `num_tied_head_parameters` are those of the head wherever it multiplies and is not the only use of a nn.Linear.
     Experts not chosen for a token are neither active nor matmuls. Weights without a gradient are frozen.
     """
     modules = list(model.modules())

@@ -13,6 +13,7 @@ from typing import cast, final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from typing_extensions import override
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.options.parts import ScalingFacts
@@ -22,10 +23,11 @@ from lmtrain.models.attention.soft_capped import bent
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.delta_net import GatedDeltaNet
 from lmtrain.models.dimensions import check_above_zero, check_context, check_not_negative, check_positive
-from lmtrain.models.documents import Documents, num_positions
+from lmtrain.models.documents import Documents, EarlierTokens, num_positions
 from lmtrain.models.embeddings import InputEmbedding, Smear
 from lmtrain.models.feed_forward import Activation, SwiGLU
-from lmtrain.models.head import OutputHead
+from lmtrain.models.future_tokens import FutureToken, further_targets, shifted
+from lmtrain.models.head import Loss, LossTotal, OutputHead, with_penalty
 from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama_settings import (
     NORM_PLACES,
@@ -158,7 +160,8 @@ class Llama(LanguageModel):
     mixture of experts, `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a
     vector per token added to their values. `logit_soft_cap` c bends logits to c tanh(logits / c).
     `embedding_init_std` and `head_init_std` None are `init_std`. `zero_init_outputs` starts every layer as the
-    identity; otherwise depth narrows outputs as in GPT-2.
+    identity; otherwise depth narrows outputs as in GPT-2. `num_future_tokens` modules behind the layers predict as
+    many tokens further on, in training alone: the mean of their losses, times `future_token_weight`, is added.
     """
 
     def __init__(
@@ -214,6 +217,8 @@ class Llama(LanguageModel):
         value_embedding_layers: Sequence[int] = (),
         value_gate_width: int | None = None,
         experts: Experts | None = None,
+        num_future_tokens: int = 0,
+        future_token_weight: float = 0.3,
         init_std: float = 0.02,
         embedding_init_std: float | None = None,
         head_init_std: float | None = None,
@@ -224,7 +229,7 @@ class Llama(LanguageModel):
         check_positive(width=width, num_layers=num_layers, num_heads=num_heads, feed_forward_width=feed_forward_width)
         check_positive(vocab_size=vocab_size, max_context_tokens=max_context_tokens)
         check_values(value_embedding_layers, num_layers, gate=value_gate_width, init_std=value_embedding_init_std)
-        check_not_negative(num_bigram_buckets=num_bigram_buckets)
+        check_not_negative(num_bigram_buckets=num_bigram_buckets, num_future_tokens=num_future_tokens)
         require(not tie_embeddings, "tie_embeddings=false", head_init_std=head_init_std)
         qk = QueryKeyNorm(is_on=qk_norm, scale=qk_norm_scale, over=qk_norm_over, eps=norm_eps,
                           zero_centered=zero_centered_norms)  # fmt: skip
@@ -235,6 +240,7 @@ class Llama(LanguageModel):
             rotary_share=rotary_share, rotary_neighbours=rotary_neighbours, output_gate=attention_output_gate,
         )  # fmt: skip
         self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, settings.kernel
+        self.num_future_tokens, self._future_token_weight = num_future_tokens, future_token_weight
         self._keep_scales(logit_soft_cap, logit=logit_multiplier, embedding=embedding_multiplier)
         num_branches = num_layers if single_branch_layers else 2 * num_layers
         output_std = 0.0 if zero_init_outputs else init_std / math.sqrt(num_branches)
@@ -252,7 +258,7 @@ class Llama(LanguageModel):
             windows=layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern),
             rotated=rotated_layers(num_layers, rotary_pattern), with_values=value_embedding_layers,
             starts=skip_starts(num_layers, is_on=embedding_skip, start=embedding_skip_start),
-            single_branch=single_branch_layers,
+            single_branch=single_branch_layers, future=[partial(FutureToken, width, norm=norm)] * num_future_tokens,
         )  # fmt: skip
         self.backout = Backout(BACKOUT_START) if backout else None
         self.final_norm = norm()
@@ -285,17 +291,21 @@ class Llama(LanguageModel):
         starts: Sequence[tuple[float, float] | None],
         with_values: Sequence[int],
         single_branch: bool,
+        future: Sequence[Callable[[LlamaBlock], FutureToken]],
     ) -> None:
-        """Build the blocks, and the tables of value embeddings."""
+        """Build the blocks, modules of future tokens with further ones like the last, and value embeddings."""
         self.windows, self._layer_windows = tuple(dict.fromkeys(windows)), windows
+        like = [*range(len(mixers)), *[len(mixers) - 1] * len(future)]
         built = [
-            mixer(window_tokens=window, rotates=rotates, value_embedding=layer in with_values)
-            for layer, (mixer, window, rotates) in enumerate(zip(mixers, windows, rotated, strict=True))
+            mixers[i](window_tokens=windows[i], rotates=rotated[i], value_embedding=layer in with_values)
+            for layer, i in enumerate(like)
         ]
-        self.layers = nn.ModuleList(
-            make(mixer, feed_forward=None if single_branch and mixer else feed_forward, embedding_skip=start)
-            for mixer, feed_forward, start in zip(built, feed_forwards, starts, strict=True)
-        )
+        blocks = [
+            make(mixer, feed_forward=None if single_branch and mixer else feed_forwards[i], embedding_skip=starts[i])
+            for i, mixer in zip(like, built, strict=True)
+        ]
+        further = [build(block) for build, block in zip(future, blocks[len(mixers) :], strict=True)]
+        self.layers = nn.ModuleList([*blocks[: len(mixers)], *further])
         value_widths = {
             layer: cast("SelfAttention", self._layers[layer].self_attention).value_width for layer in with_values
         }
@@ -329,6 +339,34 @@ class Llama(LanguageModel):
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and the sum of the layers' penalties."""
+        return self._through_layers(tokens, *self._embedded(tokens, documents))
+
+    @override
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        targets: Int[Tensor, "B T"] | None = None,
+        loss: Loss | None = None,
+        documents: Documents | None = None,
+    ) -> Float[Tensor, "B T V"] | LossTotal:
+        if targets is None or loss is None or not (self.num_future_tokens and self.training):
+            return super().forward(tokens, targets, loss, documents)
+        assert not isinstance(documents, EarlierTokens)
+        embedded, places = self._embedded(tokens, documents)
+        hidden, penalty = self._through_layers(tokens, embedded, places)
+        head, weight = self.output_head(), self._future_token_weight / self.num_future_tokens
+        total, added = self.score(head, hidden, targets, loss), [] if penalty is None else [penalty]
+        for num, module in enumerate(self._future, start=1):
+            place = places[self._layer_windows[-1] is not None]
+            hidden, scored, penalty = module(hidden, shifted(embedded, num), place)
+            further = self.score(head, self._for_head(scored), further_targets(targets, documents, num), loss)
+            added += [further.objective * weight] if penalty is None else [further.objective * weight, penalty]
+        return with_penalty(total, torch.stack(added).sum())
+
+    def _embedded(
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None
+    ) -> tuple[Float[Tensor, "B T D"], tuple[Positions, Positions]]:
+        """Embed tokens, and return the places of layers that see all and of those with a window."""
         check_context(num_positions(tokens, documents), self.max_context_tokens)
         seen = what_layers_see(self.attention, tokens, documents, windows=self.windows)
         cos, sin = self.rope(tokens.shape[1], documents)
@@ -339,23 +377,29 @@ class Llama(LanguageModel):
         embedded = self.embedding(tokens, documents)
         if self._embedding_multiplier != 1.0:  # rounded to the format of the embedding, as Gemma's is
             embedded = embedded * embedded.new_full((), self._embedding_multiplier)
+        return embedded, (positions, of_window)
+
+    def _through_layers(
+        self, tokens: Int[Tensor, "B T"], embedded: Float[Tensor, "B T D"], places: tuple[Positions, Positions]
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         x = middle = embedded.view_as(embedded)  # not the same object: the first block would be compiled by itself
         penalties: list[Tensor] = []
-        for index, block in enumerate(self.layers):
+        layers = self._layers
+        for index, block in enumerate(layers):
             name = str(index)
             value_embedding = self.value_embeddings[name](tokens) if name in self.value_embeddings else None
-            place = positions if self._layer_windows[index] is None else of_window
+            place = places[self._layer_windows[index] is not None]
             x, penalty = block(x, embedded, place, value_embedding)
             if penalty is not None:
                 penalties.append(penalty)
-            if index == len(self.layers) // 2:
+            if index == len(layers) // 2:
                 middle = x
         if self.backout is not None:
             x = self.backout(x, middle)
-        x = self.final_norm(x)
-        if self._logit_multiplier != 1.0:
-            x = x * self._logit_multiplier
-        return x, torch.stack(penalties).sum() if penalties else None
+        return self._for_head(self.final_norm(x)), torch.stack(penalties).sum() if penalties else None
+
+    def _for_head(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return x if self._logit_multiplier == 1.0 else x * self._logit_multiplier
 
     def output_head(self) -> OutputHead:
         """Return the head's weight, or the token embedding's where they are tied, and the soft cap."""
@@ -374,18 +418,28 @@ class Llama(LanguageModel):
                 part.initialize_weights()
         if self.head is not None:
             fill_linear(self.head, std=self._head_std, generator=generator)
+        for module in self._future:  # last: a model has the same weights without them
+            module.initialize_weights(generator, std=self._init_std)
+            block = cast(LlamaBlock, module.future_block)
+            block.initialize_weights(generator, std=self._init_std, output_std=self._output_std)
 
     def shape(self) -> ModelShape:
         """Count parameters by kind."""
+        blocks = [*self._layers, *(cast(LlamaBlock, module.future_block) for module in self._future)]
+        num_again = len(self._future) + (self.head is None)
         return shape_of(
             self,
-            num_tied_head_parameters=self.embedding.token.weight.numel() if self.head is None else 0,
-            attention=tuple(block.attention_shape for block in self._layers),
+            num_tied_head_parameters=num_again * self.embedding.token.weight.numel(),
+            attention=tuple(block.attention_shape for block in blocks),
         )
 
     @property
     def _layers(self) -> list[LlamaBlock]:
-        return [cast(LlamaBlock, layer) for layer in self.layers]
+        return [layer for layer in self.layers if isinstance(layer, LlamaBlock)]
+
+    @property
+    def _future(self) -> list[FutureToken]:
+        return [layer for layer in self.layers if isinstance(layer, FutureToken)]
 
 
 def llama_facts() -> ScalingFacts:

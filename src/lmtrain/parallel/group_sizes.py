@@ -15,6 +15,7 @@ UNCUT: Final = (
     "attention_output_gate",
     "latent_attention",
     "recurrent_layers",
+    "num_future_tokens",
 )  # settings whose layers no group shares
 SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width")
 

@@ -35,6 +35,8 @@ def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
         raise ConfigurationError(
             f"{type(model).__name__} has no cuts for a tensor group, GPT2 and Llama have; use strategy=fsdp."
         )
+    if model.num_future_tokens:
+        raise no_cuts("num_future_tokens")
     for block in model.layers:
         assert isinstance(block, GPT2Block | LlamaBlock)
         sizes = {"vocab_size": model.vocab_size, **head_sizes(block)}

@@ -152,6 +152,8 @@ def require_shares(model: nn.Module, *, num_ranks: int) -> None:
             f"{type(model).__name__} has no shares of heads for a context group, GPT2 and Llama have; use "
             "strategy=fsdp."
         )
+    if model.num_future_tokens:
+        raise group_sizes.no_cuts("num_future_tokens")
     for block in model.layers:
         assert isinstance(block, GPT2Block | LlamaBlock)
         attention = block.self_attention if isinstance(block, LlamaBlock) else None

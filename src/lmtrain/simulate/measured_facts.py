@@ -180,10 +180,12 @@ def simulate_step(
                 kept = compiled_blocks(model, shape, masks_documents=step.masks_documents)
     backward = kept if step.recomputes else eager
     workspace = backward.peak - backward.activations
-    if num_blocks <= MANY_BLOCKS or most_blocks < MANY_BLOCKS:  # all were run, or the workspace alone is asked for
+    num_run = len(model.blocks)
+    if num_blocks <= num_run or most_blocks < MANY_BLOCKS:  # all were run, or the workspace alone is asked for
         return StepMemory(activations=kept.activations, workspace=workspace)
-    per_block = (kept.steps[MANY_BLOCKS] - kept.steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
-    activations = round(kept.activations + per_block * (num_blocks - MANY_BLOCKS))
+    behind = num_run // 2  # the first few are left out: FEW_BLOCKS of MANY_BLOCKS
+    per_block = (kept.steps[num_run] - kept.steps[behind]) / (num_run - behind)
+    activations = round(kept.activations + per_block * (num_blocks - num_run))
     return StepMemory(activations=activations, workspace=workspace)
 
 
@@ -261,9 +263,10 @@ def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
 def _copies(model: LanguageModel) -> Callable[[], LanguageModel]:
     """Return a builder of the model with only the blocks to run, from one built on meta.
 
-    Building thousands of blocks takes a second on meta and many times longer on fake tensors.
+    Building thousands of blocks takes a second on meta and many times longer on fake tensors. Modules of future tokens
+    count as blocks that are not run.
     """
-    del model.blocks[MANY_BLOCKS:]
+    del model.blocks[min(MANY_BLOCKS, len(model.blocks) - model.num_future_tokens) :]
     return lambda: without_bytes(model)
 
 

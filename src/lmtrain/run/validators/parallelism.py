@@ -69,7 +69,7 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     from lmtrain.parallel import group_sizes  # of such strategies alone
 
     for name in group_sizes.UNCUT:
-        if model.get(name) is True or model.node(name) is not None:
+        if model.get(name) or model.node(name) is not None:
             raise group_sizes.no_cuts(name)
     settings = {name: size for name in group_sizes.SIZES if type(size := model.get(name)) is int}
     sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings

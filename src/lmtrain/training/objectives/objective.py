@@ -27,7 +27,9 @@ class ObjectiveSums(NamedTuple):
 
 
 def require_dense(model: LanguageModel, *, task: str) -> None:
-    """Refuse a mixture of experts, whose penalty is of next tokens."""
+    """Refuse a mixture of experts, whose penalty is of next tokens, and predictions of further ones."""
+    if model.num_future_tokens:
+        raise ConfigurationError(f"task={task}: model.num_future_tokens adds to the loss of next tokens; set it to 0.")
     if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
         raise ConfigurationError(f"task={task}: model.experts adds a penalty to the loss; use a dense model.")
 
