@@ -87,7 +87,7 @@ ELSEWHERE = (
         "smollm_3",
         "deepseek",
     ),
-    *("gpt_oss", "lfm2", "qwen_3_235b", "qwen_3_30b", "qwen_3_next"),
+    *("gpt_oss", "lfm2", "nemotron_h", "qwen_3_235b", "qwen_3_30b", "qwen_3_next"),
 )
 NODES = {option: None for option in CONF if not option.startswith(ELSEWHERE)} | {
     name: node_of(kind, **(SMALL | own)) for name, (kind, own) in OPTIONS.items()
