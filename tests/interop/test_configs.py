@@ -57,6 +57,7 @@ def test_the_layers_of_nemotron_h_are_read_in_letters_and_words_of_any_release(l
     read = read_config(NEMOTRON | layers).settings
     assert (read["num_layers"], read["recurrent_pattern"]) == (5, "RFAFR")
     written = write_config(complete(read))
+    assert written["hybrid_override_pattern"] == "M-*-M"
     assert read_config(written).settings == read
 
 

@@ -82,6 +82,7 @@ LATENT_KEYS: Final = {
     "v_head_dim": "value",
     "q_lora_rank": "query_latent",
 }
+MAMBA_LETTERS: Final = {"M": MAMBA.word, "*": "full_attention", "-": "mlp", "E": "moe"}
 ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
 GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
 TRAINING_ONLY: Final = frozenset(
@@ -270,7 +271,10 @@ def _write_recurrent(settings: Mapping[str, Any], recurrence: Recurrence) -> dic
     part, pattern, num_layers = settings["recurrent_layers"], settings["recurrent_pattern"], settings["num_layers"]
     kinds = {"R": recurrence.word, "A": "full_attention", "F": "mlp"}
     layer_types = [kinds[pattern[layer % len(pattern)]] for layer in range(num_layers)]
-    adjusts = {"block_auto_adjust_ff_dim": False} if recurrence.word == "conv" else {}
+    adjusts: dict[str, Any] = {"block_auto_adjust_ff_dim": False} if recurrence.word == "conv" else {}
+    if recurrence is MAMBA:  # for programs that do not read the list
+        letters = {word: letter for letter, word in MAMBA_LETTERS.items()}
+        adjusts = {"hybrid_override_pattern": "".join(letters[kind] for kind in layer_types)}
     return {theirs: part.get(ours) for theirs, ours in recurrence.keys.items()} | {
         recurrence.layer_key: layer_types,
         **adjusts,
@@ -420,8 +424,7 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
 
 def _with_layer_types(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config of Nemotron-H with the kinds of its layers in words, and their number."""
-    words = {"M": MAMBA.word, "*": "full_attention", "-": "mlp", "E": "moe"}
-    spelled = [words.get(letter, letter) for letter in content.get("hybrid_override_pattern") or ""]
+    spelled = [MAMBA_LETTERS.get(letter, letter) for letter in content.get("hybrid_override_pattern") or ""]
     kinds = content.get(MAMBA.layer_key) or content.get("layer_types") or spelled
     older = {"mamba": MAMBA.word, "attention": "full_attention"}
     kinds = [older.get(kind, kind) for kind in kinds]
