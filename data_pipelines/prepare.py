@@ -17,9 +17,9 @@ from data_pipelines.stages.split import held_out_of
 from data_pipelines.stages.stage import Engine, Stage
 from data_pipelines.stages.train_tokenizer import FixedSpec, TokenizerSpec
 from lmtrain.data.dataset_folder import build_folder
-from lmtrain.data.manifest import DTYPES, DatasetFolder, narrowest_dtype, num_ids
+from lmtrain.data.manifest import DatasetFolder, narrowest_dtype
 from lmtrain.data.shards import open_dataset
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError
 from lmtrain.tokenizers.chat import style_names, styles_of, writes_conversations
 
 
@@ -38,7 +38,6 @@ def prepare(
     split: str = "hash",
     references: bool = True,
     shard_tokens: int = 100_000_000,
-    token_dtype: str | None = None,
     num_processes: int | None = None,
 ) -> DatasetFolder:
     """Return the folder of verified shards for these settings, found in `root` or built now.
@@ -48,7 +47,7 @@ def prepare(
     takes all. A shorter source is refused, unless `allow_short`. `split` holds out by a `hash` of the documents'
     names, or the `tail` of the text in reading order, validation text before test text; a source that names its
     validation documents overrides both.
-    `references` compresses the held-out text with gzip and xz. `token_dtype` None is the narrowest for the vocabulary.
+    `references` compresses the held-out text with gzip and xz.
     `num_processes` encode: 0 encodes on a thread, None uses processes where there are cores.
 
     Raises:
@@ -73,7 +72,7 @@ def prepare(
         settings=Settings(
             held_out=held_out_of(source, split, fractions=(validation_fraction, test_fraction), budget=token_budget),
             shard_tokens=shard_tokens,
-            token_dtype=_fitting_dtype(token_dtype, tokenizer.vocab_size),
+            token_dtype=narrowest_dtype(tokenizer.vocab_size),
             token_budget=token_budget,
         ),
     )
@@ -110,14 +109,3 @@ def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConve
         rule = f"{source.name} gives conversations, and the tokenizer lacks the special tokens of a style"
         raise ConfigurationError(f"{rule} ({style_names()}) and a chat template; {fix}.")
     return WholeConversations(style=styles[0].name)
-
-
-def _fitting_dtype(token_dtype: str | None, vocab_size: int) -> str:
-    fitting = narrowest_dtype(vocab_size)
-    if token_dtype is not None and token_dtype not in DTYPES:
-        fix = suggest(token_dtype, DTYPES)
-        raise ConfigurationError(f"data.folder.token_dtype: must be {' or '.join(DTYPES)}, got {token_dtype}.{fix}")
-    if token_dtype is not None and vocab_size > num_ids(token_dtype):
-        rule = f"must hold the {vocab_size} entries of tokenizer.vocab_size, as {fitting} does"
-        raise ConfigurationError(f"data.folder.token_dtype: {rule}, got {token_dtype}.")
-    return token_dtype or fitting

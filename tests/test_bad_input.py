@@ -100,15 +100,6 @@ def test_data_that_is_missing_empty_or_binary_is_refused(
         assert part in message
 
 
-def test_a_vocabulary_too_large_for_the_dtype_is_refused(attempt: Attempt, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("some text to learn from\n" * 2000)
-    words = ["source=files", "source.paths=[text.txt]", "data.folder.token_dtype=uint16"]
-    code, message = attempt("data=prepared", *words, "tokenizer.vocab_size=70000")
-    assert code == EXIT_CONFIGURATION, message
-    assert "70,000" in message or "70000" in message
-    assert "uint32" in message
-
-
 def test_shards_of_another_tokenizer_are_refused(attempt: Attempt, tmp_path: Path) -> None:
     assert attempt()[0] == 0
     shards = next((tmp_path / "data").glob("synthetic*"))

@@ -51,23 +51,20 @@ class UnicodeRepair(Stage):
 
 @final
 class LengthFilter(Stage):
-    """Drops documents shorter or longer than asked, in characters and words."""
+    """Drops documents shorter or longer than asked, in characters."""
 
     def __init__(
         self,
         *,
         min_characters: int = 1,
         max_characters: int | None = None,
-        min_words: int | None = None,
-        max_words: int | None = None,
     ) -> None:
-        """Count characters without white space at the ends, and words between white space; None means no limit.
+        """Count characters without white space at the ends; None means no limit.
 
         Raises:
             ConfigurationError: A negative limit, or a lower one above its upper one.
         """
         self._characters = _range("characters", min_characters, max_characters)
-        self._words = _range("words", min_words, max_words)
 
     def look_at(self, document: Document) -> Item:
         """Return the document, or its broken limit."""
@@ -77,22 +74,11 @@ class LengthFilter(Stage):
         lowest, highest = self._characters
         if len(content) < lowest:
             return Skipped(document.id, "too short")
-        if highest is not None and len(content) > highest:
-            return Skipped(document.id, "too long")
-        return self._look_at_words(document, content)
-
-    def _look_at_words(self, document: Document, content: str) -> Item:
-        lowest, highest = self._words
-        if not lowest and highest is None:
-            return document
-        num_words = len(content.split())
-        if num_words < lowest:
-            return Skipped(document.id, "too few words")
-        return Skipped(document.id, "too many words") if highest is not None and num_words > highest else document
+        return Skipped(document.id, "too long") if highest is not None and len(content) > highest else document
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the limits."""
-        return {"stage": "length", "characters": list(self._characters), "words": list(self._words)}
+        return {"stage": "length", "characters": list(self._characters)}
 
 
 def uniform(text: str) -> str:

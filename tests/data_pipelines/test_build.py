@@ -159,7 +159,6 @@ def test_a_second_call_finds_the_first_without_a_word(folder_prepare, capsys):
         {"deduplicate": None},
         {"token_budget": 10**6, "allow_short": True},
         {"shard_tokens": 3000},
-        {"token_dtype": "uint32"},
     ],
 )
 def test_another_question_gets_another_folder(folder_prepare, tmp_path, other):
