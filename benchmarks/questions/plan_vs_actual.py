@@ -1,11 +1,10 @@
-"""Hold plans against facts on this machine: calibrate, plan, train, read the ledger, some times over.
+"""Compare plans with facts on this machine: measure the MFU, plan, train, read the ledger, some times over.
 
     python benchmarks/questions/plan_vs_actual.py --rounds 3 --folder FOLDER --hardware zen4_2cores [OVERRIDES ...]
 
-Each round calibrates anew with `lmtrain doctor --calibrate`, asks `lmtrain plan` for the time of a run, trains it, and
-reads where its time went with `lmtrain ledger`. A plan has the start, the steps and validation. Compared are
-the plan and the clock without the time that other work took from the process, which the ledger books as preempted: on
-a machine that does nothing else that is the clock. Rounds are kept in the folder: the same command goes on after a
+Each round measures the MFU with `lmtrain bench`, asks `lmtrain plan` for the time of a run, trains it, and reads where
+its time went with `lmtrain ledger`. A plan has the steps and validation; compared are the plan and the clock without
+the start. Rounds are kept in the folder: the same command goes on after a
 stop. Exits 1 where the middle round is off by more than a tenth, or a ledger does not add to 100%.
 """
 
@@ -31,22 +30,22 @@ WITHIN = 0.10
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds planned, and the ledger's: on the clock, of these preempted, and what its kinds add to as a share."""
+    """Seconds planned, and the ledger's: on the clock, of these the start, and what its kinds add to as a share."""
 
     planned_seconds: float
     clock_seconds: float
-    preempted_seconds: float
+    setup_seconds: float
     sum_of_kinds: float
     reasons: dict[str, float]
 
     @property
     def ratio(self) -> float:
-        """Return the time that this process had the processor, over the plan."""
-        return (self.clock_seconds - self.preempted_seconds) / self.planned_seconds
+        """Return the clock without the start, over the plan."""
+        return (self.clock_seconds - self.setup_seconds) / self.planned_seconds
 
     @property
     def adds_up(self) -> bool:
-        """Tell whether every second has a kind."""
+        """Return whether every second has a kind."""
         return abs(self.sum_of_kinds - 1) < 1e-3
 
 
@@ -78,16 +77,17 @@ def main() -> int:
 
 
 def one_round(folder: Path, words: list[str], *, number: int) -> Round:
-    """Calibrate, plan, train, compare."""
+    """Measure, plan, train, compare."""
     name = f"round_{number}"
-    lmtrain("doctor", "--calibrate", *words)
-    planned = json.loads(lmtrain("plan", "--json", *words))
+    measured = json.loads(lmtrain("bench", "--json", *words))
+    known = [f"cluster.peak_flops={measured['peak']['flops']}", f"cluster.mfu={measured['mfu']['palm']}"]
+    planned = json.loads(lmtrain("plan", "--json", *words, *known))
     lmtrain("train", *words, "resume=never", f"run.name={name}")
     ledger: dict[str, Any] = json.loads(lmtrain("ledger", str(folder / name), "--json"))
     return Round(
         planned_seconds=planned["time"]["hours"] * 3600,
         clock_seconds=ledger["wall_seconds"],
-        preempted_seconds=ledger["seconds"].get("preempted", 0.0),
+        setup_seconds=ledger["seconds"]["setup"],
         sum_of_kinds=sum(ledger["seconds"].values()) / ledger["wall_seconds"],
         reasons=ledger["plan_and_fact"]["reasons"],
     )
@@ -98,14 +98,13 @@ def page(found: list[Round], words: list[str]) -> str:
     middle = statistics.median(each.ratio for each in found)
     return "\n".join(
         [
-            "# Plan beside fact",
+            "# Plan compared with fact",
             "",
             f"Written by `python benchmarks/questions/plan_vs_actual.py`; the run: `{' '.join(words)}`. Planned are "
-            "start, steps "
-            "and validation after `lmtrain doctor --calibrate`; taken is the clock of `lmtrain ledger` without what "
-            "other work took from the process (preempted). The kinds of a ledger add up to its clock.",
+            "steps and validation at the MFU of `lmtrain bench`; taken is the clock of `lmtrain ledger` without the "
+            "start. The kinds of a ledger add up to its clock.",
             "",
-            "| round | planned, s | taken, s | taken / planned | clock, s | preempted, s | kinds add to | reasons |",
+            "| round | planned, s | taken, s | taken / planned | clock, s | start, s | kinds add to | reasons |",
             "|---|---|---|---|---|---|---|---|",
             *(row(number, each) for number, each in enumerate(found, start=1)),
             "",
@@ -116,13 +115,13 @@ def page(found: list[Round], words: list[str]) -> str:
 
 
 def row(number: int, each: Round) -> str:
-    """Write one round with the two largest reasons beside what was preempted."""
-    others = [(name, seconds) for name, seconds in each.reasons.items() if name != "preempted"][:2]
+    """Write one round with the two largest reasons next to the start."""
+    others = [(name, seconds) for name, seconds in each.reasons.items() if name != "setup"][:2]
     reasons = ", ".join(f"{name.replace('_', ' ')} {seconds:+.1f} s" for name, seconds in others)
-    taken = each.clock_seconds - each.preempted_seconds
+    taken = each.clock_seconds - each.setup_seconds
     return (
         f"| {number} | {each.planned_seconds:.1f} | {taken:.1f} | {each.ratio:.3f} | {each.clock_seconds:.1f} | "
-        f"{each.preempted_seconds:.1f} | {each.sum_of_kinds:.1%} | {reasons} |"
+        f"{each.setup_seconds:.1f} | {each.sum_of_kinds:.1%} | {reasons} |"
     )
 
 

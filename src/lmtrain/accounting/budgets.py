@@ -42,10 +42,9 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """The devices' seconds for a step, all in it, and before the first one, and the price of all; None: not known."""
+    """The devices' seconds for a step, all in it, and the price of all; None: not known."""
 
     seconds_per_step: float | None = None
-    setup_seconds: float = 0.0
     usd_per_hour: float | None = None
 
 
@@ -219,7 +218,7 @@ def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:
 def _steps_within(seconds: float, rate: Rate | None, done: RunSoFar) -> int:
     if rate is None or rate.seconds_per_step is None:
         return done.steps + STEPS_BEFORE_SPEED_IS_KNOWN
-    return max(1, done.steps, done.steps + math.floor((seconds - rate.setup_seconds) / rate.seconds_per_step))
+    return max(1, done.steps, done.steps + math.floor(seconds / rate.seconds_per_step))
 
 
 def _first_step_past(limit: float, size_of_step: float, tolerance: float) -> int:

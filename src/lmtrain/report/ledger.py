@@ -129,7 +129,6 @@ class RunLedger(RunRecord):
         return explain(
             self.time,
             planned_seconds=steps.num * planned["step_seconds"],
-            planned_setup_seconds=planned.get("setup_seconds", 0.0),
             planned_evaluation_seconds=passes,
             planned_mfu=planned["mfu_palm"],
             mfu_source=planned["source"],

@@ -7,7 +7,6 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster, Peak
-from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
 from lmtrain.accounting.training_plan.speed import MODELLED, expected_speed
 from lmtrain.accounting.training_plan.step_time import StepTime, group_rate
@@ -90,21 +89,18 @@ def test_groups_beyond_a_node_share_its_network_and_half_a_node_has_half_of_it()
     assert group_rate(replace(NODES, device_network_bytes_per_second=None), whole) is None
 
 
-def test_a_stated_utilization_comes_first_then_a_measurement_then_the_model_then_what_is_usual() -> None:
+def test_a_stated_utilization_comes_first_then_the_model_then_what_is_usual() -> None:
     batch = BatchPlan(context_tokens=100, sequences_per_micro_step=5, accumulation_micro_steps=1, num_ranks=2)
-    peak, known = Peak(1e9, "a test"), Calibration(step_seconds=0.9, num_steps=30, setup_seconds=8.0)
+    peak = Peak(1e9, "a test")
     modelled = StepTime(seconds=0.8, compute_seconds=0.7, message_seconds=0.2)
     more: dict[str, Any] = {"flops_per_token": 1e6, "modelled": modelled}
-    stated = expected_speed(Cluster(name="a", mfu=0.5), peak, batch, calibration=known, **more)
-    measured = expected_speed(Cluster(name="a"), peak, batch, calibration=known, **more)
+    stated = expected_speed(Cluster(name="a", mfu=0.5), peak, batch, **more)
     planned = expected_speed(Cluster(name="a"), peak, batch, **more)
     usual = expected_speed(Cluster(name="a"), peak, batch, flops_per_token=1e6, recomputed_flops=3e5)
     assert stated is not None
-    assert measured is not None
     assert planned is not None
     assert usual is not None
-    assert [each.step_seconds for each in (stated, measured, planned)] == [1.0, 0.9, 0.8]
-    assert measured.seconds(100) == pytest.approx(98.0)
+    assert [each.step_seconds for each in (stated, planned)] == [1.0, 0.8]
     assert usual.step_seconds == pytest.approx(1.25 * 1.3)
     assert (usual.mfu_palm, usual.hfu_palm) == pytest.approx((0.4 / 1.3, 0.4))
     assert "assumed" in usual.source

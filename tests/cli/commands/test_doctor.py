@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.cli.commands import calibrate
 from lmtrain.cli.commands import doctor as module
 from lmtrain.cli.commands.doctor import doctor, verdict
 from lmtrain.cli.commands.plan import plan
@@ -47,25 +46,3 @@ def test_something_bad_exits_one_with_its_fix(
     assert "-> free some space" in said
     assert "not ready: 1 problem" in said
     assert verdict([]) == "ready"
-
-
-@pytest.mark.slow
-def test_a_plan_after_calibration_says_what_was_measured(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calibrate, "TIMED_SECONDS", 0.0)
-    for name, value in tiny.environment().items():
-        monkeypatch.setenv(name, value)
-    assert doctor([*SMALL, "--json", "--calibrate", "budget.tokens=20B"]) == 0
-    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
-    (kept,) = json.loads(Path(".cache/doctor.json").read_text())["calibrations"].values()
-    assert f"{kept['step_seconds']:.4g} s" in checks["calibration"]["found"]
-    plan([*SMALL, "--json", "budget.steps=1000"])
-    planned = json.loads(capsys.readouterr().out)["time"]
-    assert planned["step_seconds"] == kept["step_seconds"]
-    assert planned["setup_seconds"] == kept["setup_seconds"] > 0
-    assert planned["hours"] == pytest.approx(
-        (1000 * kept["step_seconds"] + kept["setup_seconds"] + planned["evaluation_seconds"]) / 3600
-    )
-    assert planned["source"] == "measured over 30 steps by lmtrain doctor"
-    assert not Path("runs").exists(), "a throwaway run leaves nothing among the runs"

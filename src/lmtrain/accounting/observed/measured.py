@@ -1,4 +1,4 @@
-"""Measurements of machines: peaks of their products, bandwidth, and the speed of calibrated configs."""
+"""Measurements of machines: peaks of their products, and bandwidth."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -79,23 +79,10 @@ class MeasuredDevice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """How long a step of one config took on one device, over how many steps, and its start; without pauses.
-
-    `step_seconds` leaves out time taken by other processes.
-    """
-
-    step_seconds: float
-    num_steps: int
-    setup_seconds: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """All measurements here: devices, and tried configs by a hash of everything behind their speed."""
+    """All measured devices of a machine."""
 
     devices: tuple[MeasuredDevice, ...] = ()
-    calibrations: Mapping[str, Calibration] = field(default_factory=dict[str, Calibration])
 
     def find(self, kind: Kind, *, name: str | None = None, threads: int | None = None) -> MeasuredDevice | None:
         """Return the device of this kind and name (None: any, the newest), a CPU with `threads`."""
@@ -114,25 +101,15 @@ class Measurements:
         others = [old for old in self.devices if _identity(old) != _identity(device)]
         return replace(self, devices=(*others, device))
 
-    def with_calibration(self, key: str, calibration: Calibration) -> "Measurements":
-        """Return these with the speed of a config."""
-        return replace(self, calibrations={**self.calibrations, key: calibration})
-
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "devices": [asdict(device) for device in self.devices],
-            "calibrations": {key: asdict(found) for key, found in self.calibrations.items()},
-        }
+        return {"devices": [asdict(device) for device in self.devices]}
 
 
 def measurements_from_json(content: Mapping[str, Any]) -> Measurements:
     """Read the values of `to_json`; those of another version count as not measured."""
     try:
-        return Measurements(
-            devices=tuple(MeasuredDevice(**device) for device in content.get("devices", [])),
-            calibrations={key: Calibration(**found) for key, found in content.get("calibrations", {}).items()},
-        )
+        return Measurements(devices=tuple(MeasuredDevice(**device) for device in content.get("devices", [])))
     except TypeError:
         return Measurements()
 

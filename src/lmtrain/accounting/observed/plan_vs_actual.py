@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from lmtrain.accounting.observed.time_accounts import COMPUTE, TimeBalance
+from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, TimeBalance
 
 UTILIZATION: Final = "utilization"
 
@@ -13,7 +13,7 @@ UTILIZATION: Final = "utilization"
 class PlanAndFact:
     """Planned and actual seconds of the steps done, and the difference by reason.
 
-    A plan has computing, evaluation, and the start where one was measured. `utilization` is the excess of computing
+    A plan has computing and evaluation. `utilization` is the excess of computing
     over the plan; every other part is a kind of time with a smaller or no share in the plan.
     """
 
@@ -36,7 +36,6 @@ def explain(
     planned_seconds: float,
     planned_mfu: float,
     mfu_source: str,
-    planned_setup_seconds: float = 0.0,
     planned_evaluation_seconds: float = 0.0,
 ) -> PlanAndFact:
     """Compare the clock of a run with the seconds planned for the steps it did, the largest reason first.
@@ -47,11 +46,10 @@ def explain(
     computed = balance.seconds.get(COMPUTE, 0.0)
     reasons = {kind: seconds for kind, seconds in balance.seconds.items() if kind != COMPUTE}
     reasons[UTILIZATION] = computed - planned_seconds
-    for kind, planned in (("setup", planned_setup_seconds), ("evaluation", planned_evaluation_seconds)):
-        if planned:
-            reasons[kind] = reasons.get(kind, 0.0) - planned
+    if planned_evaluation_seconds:
+        reasons[EVALUATION] = reasons.get(EVALUATION, 0.0) - planned_evaluation_seconds
     return PlanAndFact(
-        planned_seconds=planned_seconds + planned_setup_seconds + planned_evaluation_seconds,
+        planned_seconds=planned_seconds + planned_evaluation_seconds,
         seconds=balance.wall_seconds,
         planned_mfu=planned_mfu,
         mfu=planned_mfu * planned_seconds / computed if computed else 0.0,

@@ -94,11 +94,11 @@ class Plan:
 
     @property
     def seconds(self) -> float | None:
-        """Return how long steps and evaluation take, and the start where it was measured; without checkpoints."""
+        """Return how long steps and evaluation take, without the start and checkpoints."""
         if self.speed is None:
             return None
         written = self.ahead.steps * self.generation_seconds_per_step
-        return self.speed.seconds(self.ahead.steps) + written + self.evaluation_seconds
+        return self.ahead.steps * self.speed.step_seconds + written + self.evaluation_seconds
 
     @property
     def hours(self) -> float | None:

@@ -1,4 +1,4 @@
-"""The speed that a plan expects: stated, measured, modelled by kernels and messages, or assumed for want of these."""
+"""The speed that a plan expects: stated, modelled by kernels and messages, or assumed for want of these."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,9 +10,7 @@ from lmtrain.accounting.machine.hardware import MATMUL_DTYPES
 from lmtrain.accounting.model.flops import FlopsPerToken, block_forward_flops, product_flops
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.options.strategy import Collective, Stream
-from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.accounting.training_plan.step_time import (
     NEWTON_SCHULZ_FLOPS,
@@ -32,18 +30,12 @@ class Speed:
     """Expected seconds of an optimizer step, its share of the peak, and the source of the figure.
 
     `mfu_palm` counts the model's FLOPs, `hfu_palm` also those of recomputation, None where they are not known.
-    `setup_seconds` is the time before the first step, 0 where nobody measured it.
     """
 
     step_seconds: float
     mfu_palm: float
     source: str
-    setup_seconds: float = 0.0
     hfu_palm: float | None = None
-
-    def seconds(self, num_steps: int) -> float:
-        """Return how long `num_steps` take, from the start on."""
-        return self.setup_seconds + num_steps * self.step_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +179,6 @@ def expected_speed(
     batch: BatchPlan,
     *,
     flops_per_token: float,
-    calibration: Calibration | None = None,
     modelled: StepTime | None = None,
     recomputed_flops: float = 0.0,
     offload_seconds: float = 0.0,
@@ -195,8 +186,7 @@ def expected_speed(
     """Return the time of a step; None without a peak.
 
     `flops_per_token` is PaLM's; `recomputed_flops` are a token's extra ones, for tensors its backward pass computes
-    again. A stated utilization (`cluster.mfu`) is the model's; it comes first, then the `calibration` of this very
-    config, then the `modelled` step, then a usual share of the peak, the hardware's. `offload_seconds` of a step move
+    again. A stated utilization (`cluster.mfu`) is the model's; it comes first, then the `modelled` step, then a usual share of the peak, the hardware's. `offload_seconds` of a step move
     optimizer state from host memory and back. No step does its FLOPs beyond the peak.
     """
     if peak is None:
@@ -204,24 +194,20 @@ def expected_speed(
     again = 1 + recomputed_flops / flops_per_token
     flops = batch.tokens_per_step * flops_per_token
     at_peak = flops / (peak.flops * batch.num_ranks)
-    setup = 0.0
     if cluster.mfu:
         seconds, source = at_peak / cluster.mfu, "cluster.mfu"
-    elif calibration is not None:
-        seconds, setup = calibration.step_seconds, calibration.setup_seconds
-        source = f"measured over {format_count(calibration.num_steps, 'step')} by lmtrain doctor"
     elif modelled is not None:
         seconds, source = modelled.seconds, MODELLED
     else:
         seconds, source = at_peak * again / ASSUMED_MFU, f"{ASSUMED_MFU:.0%} of the peak, assumed"
-    if offload_seconds and not (cluster.mfu or calibration):
+    if offload_seconds and not cluster.mfu:
         seconds += offload_seconds
         source = f"{source}, and {offload_seconds:.2g} s for the state's way from host memory and back"
     mfu = min(1.0, at_peak / seconds)
     if modelled is not None and source.startswith(MODELLED):
         mfu = min(mfu, 1 / again)
         seconds = at_peak / mfu
-    return Speed(step_seconds=seconds, mfu_palm=mfu, hfu_palm=min(1.0, mfu * again), source=source, setup_seconds=setup)
+    return Speed(step_seconds=seconds, mfu_palm=mfu, hfu_palm=min(1.0, mfu * again), source=source)
 
 
 def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int, extra_seconds: float = 0.0) -> Rate:
@@ -232,6 +218,5 @@ def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int, extra_seco
     price = cluster.usd_per_gpu_hour
     return Rate(
         seconds_per_step=speed.step_seconds + extra_seconds if speed else None,
-        setup_seconds=speed.setup_seconds if speed else 0.0,
         usd_per_hour=None if price is None else price * num_ranks,
     )

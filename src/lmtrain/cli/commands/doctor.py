@@ -1,4 +1,4 @@
-"""`lmtrain doctor OVERRIDES`: is this machine ready for a long run of a config? It also measures and calibrates."""
+"""`lmtrain doctor OVERRIDES`: is this machine ready for a long run of a config? It also measures the machine."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from lmtrain.accounting.options.parts import CompileFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
-from lmtrain.cli.commands.calibrate import calibrate
 from lmtrain.cli.help import run_parser
 from lmtrain.doctor.disk import disk_room, disk_speed
 from lmtrain.doctor.finding import Finding
@@ -28,14 +27,13 @@ STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
 
 def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
-    """Check, measure and, if asked, calibrate; return 1 if something prevents a run.
+    """Check and measure; return 1 if something prevents a run.
 
     Raises:
         ConfigurationError: The command line is wrong.
-        EnvironmentProblem: The measurements cannot be saved, or the steps of a calibration failed.
+        EnvironmentProblem: The measurements cannot be saved.
     """
     parser = run_parser("doctor", program, end="Ends with 1 where something is in the way of the run.")
-    parser.add_argument("--calibrate", action="store_true", help="also take real steps: plans know their time")
     asked, overrides = parser.taken(words)
     arguments = parse_arguments(overrides)
     from lmtrain.run.gate import checked_configs
@@ -49,8 +47,6 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         cache = Path(config.run.cache)
         write_measurements(cache, read_measurements(cache).with_device(settled.device))
         findings = [*examine(config), settled.finding]
-        if asked.calibrate:
-            findings.append(calibrate(config, overrides))
         is_ready = all(finding.state != "bad" for finding in findings)
         _show(findings, settled.device, as_json=asked.json, is_ready=is_ready)
         codes.append(EXIT_DONE if is_ready else EXIT_NO)

@@ -34,10 +34,10 @@ from lmtrain.run.builders.model import adapting, build_strategy, planned_model
 from lmtrain.run.builders.objective import attention_for, before_training, objective_of
 from lmtrain.run.builders.optimization import build_optimizer, schedules_of
 from lmtrain.run.builders.own_module import fitting_callbacks, own_module
-from lmtrain.run.planning.calibration import measurements_of
 from lmtrain.run.planning.choices import with_compilation
 from lmtrain.run.planning.machine_limits import batch_of, recompute_here
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, validated_split
+from lmtrain.run.planning.measurements import measurements_of
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node

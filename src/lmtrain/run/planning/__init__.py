@@ -1,1 +1,1 @@
-"""From a config to a plan: settings, automatic choices, advice, calibration, and the limits of this machine."""
+"""From a config to a plan: settings, automatic choices, advice, measurements, and the limits of this machine."""

@@ -30,7 +30,6 @@ from lmtrain.accounting.training_plan.speed import (
     sent_in_step,
 )
 from lmtrain.accounting.training_plan.step_time import StepTime
-from lmtrain.run.planning.calibration import calibration_of
 from lmtrain.run.planning.prepared_tokens import masked_documents
 from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import RunConfig
@@ -223,7 +222,6 @@ def _speed(
         facts.peak,
         facts.batch,
         flops_per_token=flops_per_token,
-        calibration=calibration_of(config, facts.batch),
         modelled=step,
         recomputed_flops=recomputed_flops,
         offload_seconds=(offload.seconds or 0.0) if offload else 0.0,

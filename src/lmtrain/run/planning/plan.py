@@ -11,7 +11,6 @@ from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batc
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.gate import checked_configs
-from lmtrain.run.planning.calibration import kind_here, measurements_of, peak_here
 from lmtrain.run.planning.choices import (
     advice,
     faster,
@@ -22,6 +21,7 @@ from lmtrain.run.planning.choices import (
 )
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
+from lmtrain.run.planning.measurements import kind_here, measurements_of, peak_here
 from lmtrain.run.planning.prepared_tokens import (
     awaited_facts,
     held_out_tokens,

@@ -25,7 +25,7 @@ from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.accounting.training_plan.speed import PlannedModel
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.run.planning.calibration import kind_here, measurements_of
+from lmtrain.run.planning.measurements import kind_here, measurements_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.check import TARGET
 from lmtrain.run.schema.facts import facts_of, require_facts
