@@ -186,8 +186,9 @@ def expected_speed(
     """Return the time of a step; None without a peak.
 
     `flops_per_token` is PaLM's; `recomputed_flops` are a token's extra ones, for tensors its backward pass computes
-    again. A stated utilization (`cluster.mfu`) is the model's; it comes first, then the `modelled` step, then a usual share of the peak, the hardware's. `offload_seconds` of a step move
-    optimizer state from host memory and back. No step does its FLOPs beyond the peak.
+    again. A stated utilization (`cluster.mfu`) is the model's; it comes first, then the `modelled` step, then a usual
+    share of the peak, the hardware's. `offload_seconds` of a step move optimizer state from host memory and back. No
+    step does its FLOPs beyond the peak.
     """
     if peak is None:
         return None
