@@ -62,10 +62,6 @@ class SimulatedFleet:
                 found.append({"kind": reductions, **group, **sizes})
         return found
 
-    def efficiency(self, base: "SimulatedFleet") -> float:
-        """Return the share of a smaller fleet's tokens a second and device."""
-        return self.tokens_per_second_per_device / base.tokens_per_second_per_device
-
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         peak = self.memory.total
@@ -85,5 +81,4 @@ class SimulatedFleet:
             "fits": self.fits,
             "memory": {"peak_bytes": peak, **kinds},
             "collectives": self.messages,
-            "messages": [{**each, "sent_bytes": each["bytes"]} for each in self.messages],
         }

@@ -17,24 +17,25 @@ KINDS: Final = {
 }  # fmt: skip
 
 
-def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> RenderableType:
-    """Lay out one fleet at length, or a table of several."""
+def page(title: str, fleets: Mapping[str, SimulatedFleet]) -> RenderableType:
+    """Lay out one fleet at length, or a table of several, by the words that not all of them have."""
     rule = title_line(f"{title}, simulated")
+    problems = _problems([*fleets.values()])
     if len(fleets) > 1:
-        return Group(rule, _table(fleets, bases), *_problems(fleets))
-    (fleet,) = fleets
+        return Group(rule, _table(fleets), *problems)
+    (fleet,) = fleets.values()
     return Group(
         rule,
-        pairs(_facts(fleet, bases[fleet.strategy]), width=12),
+        pairs(_facts(fleet), width=12),
         Text("\nMemory at the fullest moment of each phase", style="bold"),
         _memory(fleet),
         Text("\nMessages of a rank in a step", style="bold"),
         _messages(fleet.messages),
-        *_problems(fleets),
+        *problems,
     )
 
 
-def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, str]]:
+def _facts(fleet: SimulatedFleet) -> Iterator[tuple[str, str]]:
     batch, time = fleet.batch, fleet.time
     factors = [
         f"{format_count(batch.sequences_per_micro_step, 'sequence')} of {batch.context_tokens:,}",
@@ -50,9 +51,6 @@ def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, s
         "speed",
         f"{fleet.tokens_per_second_per_device:,.0f} tokens/s per device, {fleet.speed.mfu_palm:.1%} MFU (PaLM's count)",
     )
-    if base.batch.num_ranks != batch.num_ranks:
-        ranks = format_count(base.batch.num_ranks, "rank")
-        yield "scaling", f"{fleet.efficiency(base):.1%} of the speed per device on {ranks}"
     yield "memory", f"{fleet.memory.total / 1e9:.1f} GB{held} per device"
 
 
@@ -76,21 +74,20 @@ def _messages(messages: Sequence[Mapping[str, Any]]) -> Table:
     return columns(rows, head=["", "group", "messages", "sent"])
 
 
-def _table(fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]) -> Table:
+def _table(fleets: Mapping[str, SimulatedFleet]) -> Table:
     rows = [
         [
-            f"  {fleet.strategy}",
+            f"  {words}",
             f"{fleet.batch.num_ranks:,}",
             f"{fleet.speed.step_seconds:.3f} s",
             f"{fleet.time.exposed_seconds / fleet.time.seconds:.1%}",
             f"{fleet.tokens_per_second_per_device:,.0f}",
             f"{fleet.speed.mfu_palm:.1%}",
-            f"{fleet.efficiency(bases[fleet.strategy]):.1%}",
             Text(f"{fleet.memory.total / 1e9:,.1f} GB", style="bold red" if fleet.fits is False else ""),
         ]
-        for fleet in fleets
+        for words, fleet in fleets.items()
     ]
-    heads = ("  strategy", "ranks", "step", "exposed", "tokens/s per device", "MFU", "scaling", "memory")
+    heads = ("", "ranks", "step", "exposed", "tokens/s per device", "MFU", "memory")
     return columns(rows, head=heads)
 
 

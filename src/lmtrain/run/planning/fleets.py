@@ -1,42 +1,33 @@
-"""The simulated fleets of a command line: the planned step on its own ranks, on others, and under other strategies.
-
-A step grows with the fleet: each rank keeps its number of sequences.
-"""
+"""The simulated fleets of a command line: the planned step of its config, or of each of a sweep."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from lmtrain.accounting.batches import MICRO_BATCH
-from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.setting import moments_of
 from lmtrain.accounting.training_plan.simulated_fleet import SimulatedFleet
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import Choices, parse_arguments
-from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.gate import check
 from lmtrain.run.planning.choices import with_recompute, with_strategy
 from lmtrain.run.planning.plan import plan_of
-from lmtrain.run.planning.tried_words import with_words, words_of_devices
+from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig, read_config
 
 CONTEXT_TOKENS: Final = 8192  # of a sequence where no batch is typed, or the model's own if they are fewer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fleets:
-    """A config's fleets by strategy and number of ranks; `chosen` is the reason of a strategy chosen for it.
-
-    `bases` are those of one node, by strategy: efficiencies are shares of their tokens a second and device.
-    """
+@dataclass(frozen=True)
+class ChosenFleet:
+    """A config's simulated fleet; `chosen` is the reason of a strategy chosen for it."""
 
     choices: Choices
-    rows: Sequence[SimulatedFleet]
-    bases: dict[str, SimulatedFleet]
+    fleet: SimulatedFleet
     chosen: str | None
 
 
-def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequence[str]) -> list[Fleets]:
+def simulated_fleets(words: list[str]) -> list[ChosenFleet]:
     """Simulate the config of a command line, or each of a sweep.
 
     Raises:
@@ -45,17 +36,12 @@ def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequ
     arguments = parse_arguments(words)
     from lmtrain.run.compose.compose import configs_of
 
-    found: list[Fleets] = []
+    found: list[ChosenFleet] = []
     for composed, choices in configs_of(arguments, config_name="train"):
         values = _with_batch(read_config(composed), choices.typed).values  # the default may not divide over a fleet
         config = check(values, allowed=arguments.allowed_targets, typed=choices.typed, place="paper")
         config, chosen = with_strategy(config)
-        numbers = list(ranks or [config.num_ranks])
-        a_node = min(config.cluster.devices_per_node, *numbers)
-        under = [_under(config, word) for word in strategies] or [config]
-        rows = [simulated_fleet(_on_ranks(one, number)) for one in under for number in numbers]
-        bases = {one.strategy.word: simulated_fleet(_on_ranks(one, a_node)) for one in under}
-        found.append(Fleets(choices=choices, rows=rows, bases=bases, chosen=chosen))
+        found.append(ChosenFleet(choices, simulated_fleet(config), chosen))
     return found
 
 
@@ -93,15 +79,6 @@ def simulated_fleet(config: RunConfig) -> SimulatedFleet:
     )
 
 
-def _under(config: RunConfig, strategy: str) -> RunConfig:
-    known = [word.partition("=")[2] for word in words_of(ModelSpread, lambda _: True)]
-    if strategy not in known:
-        raise ConfigurationError(
-            f"--strategies must be of {', '.join(known)}, got {strategy}.{suggest(strategy, known)}"
-        )
-    return with_words(config, [f"strategy={strategy}"])
-
-
 def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:
     """Return the config with a batch of one long sequence per device, unless another is typed."""
     keys = {word.lstrip("+").partition("=")[0] for word in typed}
@@ -115,21 +92,3 @@ def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:
     if "batch.tokens_per_step" not in keys:
         words.append(f"batch.tokens_per_step={(sequences or 1) * config.num_ranks * context}")
     return with_words(config, words)
-
-
-def _on_ranks(config: RunConfig, number: int) -> RunConfig:
-    """Return the config on another number of ranks, with as many tokens for each of them as before.
-
-    Raises:
-        ConfigurationError: An impossible number of ranks, or a rank's tokens are not whole.
-    """
-    if number == config.num_ranks:
-        return config
-    a_node = config.cluster.devices_per_node
-    if number > a_node and number % a_node:
-        nearest = max(1, round(number / a_node)) * a_node
-        raise ConfigurationError(
-            f"--ranks must be whole nodes of {a_node} devices, got {number}. Did you mean {nearest}?"
-        )
-    tokens = config.batch.tokens_per_step * number // config.num_ranks
-    return with_words(config, (*words_of_devices(config, number), f"batch.tokens_per_step={tokens}"))
