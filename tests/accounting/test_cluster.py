@@ -18,11 +18,10 @@ def test_configured_peak_wins_and_says_so():
         ("devices_per_node", -1),
         ("peak_flops", 0.0),
         ("usd_per_gpu_hour", -1.0),
-        ("usd_per_kwh", -0.1),
         ("mfu", 1.2),
         ("mfu", 0.0),
         ("network_bytes_per_second", 0),
-        ("restart_seconds", float("inf")),
+        ("device_hours_per_failure", float("inf")),
     ],
 )
 def test_impossible_cluster_is_refused_by_key(setting, value):

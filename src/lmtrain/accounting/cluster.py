@@ -24,9 +24,7 @@ RANGES: Final = {
     "memory_bytes": ABOVE_0,
     "peak_flops": ABOVE_0,
     "usd_per_gpu_hour": FROM_0,
-    "usd_per_kwh": FROM_0,
     "device_hours_per_failure": ABOVE_0,
-    "restart_seconds": FROM_0,
     "network_bytes_per_second": ABOVE_0,
     "device_network_bytes_per_second": ABOVE_0,
     "mfu": (TINY, 1, "above 0 and at most 1; 0.4 is 40%"),
@@ -50,9 +48,8 @@ class Cluster:
     `memory_bytes` are those of one device, None: the table's; less for a slice of one.
     `network_bytes_per_second` is a node's rate to other nodes, in one direction, None: that of its devices' own cards,
     `device_network_bytes_per_second` each; None of both where nodes are not joined.
-    `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from
-    the devices. `device_hours_per_failure` is a device's mean time between two failures of a run, for the cadence of
-    checkpoints, `restart_seconds` the time from one to the next step, for the goodput. `accelerator` is the Trainer's.
+    `mfu` is the share of the peak assumed by plans, by PaLM's count. `device_hours_per_failure` is a device's mean time
+    between two failures of a run, for the cadence of checkpoints. `accelerator` is the Trainer's.
     `environment` are variables of a communication library, as NCCL's, for ranks without one of the name in theirs.
     Raises: ConfigurationError for a device outside the table without `peak_flops`, or another variable.
     """
@@ -65,11 +62,9 @@ class Cluster:
     network_bytes_per_second: float | None = None
     device_network_bytes_per_second: float | None = None
     usd_per_gpu_hour: float | None = None
-    usd_per_kwh: float | None = None
     peak_flops: float | None = None
     mfu: float | None = None
     device_hours_per_failure: float | None = None
-    restart_seconds: float | None = None
     accelerator: str = "auto"
     environment: Mapping[str, str | int] = field(default_factory=dict[str, "str | int"])
 

@@ -275,13 +275,6 @@ def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int
             raise ConfigurationError(f"callbacks.checkpoint.{name}: must be {rule}, got {value}.")
 
 
-def checkpoint_facts(
-    *, keep_last: int = 2, background_from_bytes: int | None = None, every_seconds: float | None = None
-) -> CallbackFacts:
+def checkpoint_facts(*, keep_last: int = 2, background_from_bytes: int | None = None) -> CallbackFacts:
     """Keep the last few, and copy large states before they are written."""
-    return CallbackFacts(
-        acts_between_steps=True,
-        num_kept=keep_last,
-        snapshot_from_bytes=background_from_bytes,
-        saves_every_seconds=every_seconds,
-    )
+    return CallbackFacts(acts_between_steps=True, num_kept=keep_last, snapshot_from_bytes=background_from_bytes)

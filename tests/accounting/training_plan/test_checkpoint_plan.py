@@ -1,11 +1,9 @@
 import math
-import random
-from dataclasses import replace
 
 import pytest
 
 from lmtrain.accounting.model.memory import TrainedParameters
-from lmtrain.accounting.training_plan.plan_parts import Cadence, checkpoint_plan
+from lmtrain.accounting.training_plan.plan_parts import checkpoint_plan
 from tests import facts
 
 ONE_BILLION = TrainedParameters(num_total=10**9, num_hidden_matrix=0, num_largest_block=0, num_outside_blocks=0)
@@ -40,17 +38,3 @@ def test_cadence_loses_least_time():
 
 def _lost(every, stall, between):
     return stall / every + every / (2 * between)
-
-
-def test_goodput_is_what_failures_at_random_leave_of_the_clock() -> None:
-    cadence = Cadence(stall_seconds=2.0, write_seconds=0.0, seconds_between_failures=300.0, restart_seconds=20.0)
-    rng, clock, kept = random.Random(0), 0.0, 0.0
-    for _ in range(20_000):
-        lasts = rng.expovariate(1 / 300.0)
-        clock += lasts
-        kept += max(0, (lasts - 20.0) // 32.0) * 30.0
-    assert cadence.goodput_at(30.0) == pytest.approx(kept / clock, rel=0.01)
-    best = max(cadence.goodput_at(float(every)) for every in range(1, 200))
-    assert cadence.goodput == pytest.approx(best, rel=0.01), "Young's interval is near the best one"
-    often = replace(cadence, write_seconds=90.0, set_seconds=30.0)
-    assert often.goodput == cadence.goodput_at(90.0), "a save is put off until the one before is written"

@@ -139,8 +139,8 @@ class CallbackFacts:
     """A callback; `acts_between_steps`: a measurement of steps does without; `stops_on_signals`: it ends a run early.
 
     `reads` is held-out text; `judges`: the metric of another callback's reads during the run that it acts on.
-    `num_kept` checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written; they
-    come every `saves_every_seconds`, None: not by the clock. `answers_spikes`: it ends a run after one, or undoes it.
+    `num_kept` checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written.
+    `answers_spikes`: it ends a run after one, or undoes it.
     `ends_at_budget`: it ends a run at its last step; `keeps_time`: it moves that step under a budget of time.
     `patience`: it ends a run after this number of passes without a better one, None: at another sign, or never.
     """
@@ -152,7 +152,6 @@ class CallbackFacts:
     judges: str | None = None
     num_kept: int = 0
     snapshot_from_bytes: int | None = None
-    saves_every_seconds: float | None = None
     answers_spikes: bool = False
     ends_at_budget: bool = False
     keeps_time: bool = False

@@ -52,7 +52,6 @@ class Plan:
     peak_flops: float | None = None
     peak_source: str = "unknown"
     usd_per_gpu_hour: float | None = None
-    usd_per_kwh: float | None = None
     device_watts: float | None = None
     device_bytes: int | None = None
     components: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -183,19 +182,10 @@ class Plan:
                 "groups": [asdict(group) for group in sent.groups],
             }
         if self.kwh is not None:
-            usd = None if self.usd_per_kwh is None else self.kwh * self.usd_per_kwh
-            report["energy"] = {
-                "kwh": self.kwh,
-                "usd": usd,
-                "device_watts": self.device_watts,
-                "usd_per_kwh": self.usd_per_kwh,
-            }
+            report["energy"] = {"kwh": self.kwh, "device_watts": self.device_watts}
         if self.checkpoints is not None:
             cadence = self.checkpoints.cadence
-            report["checkpoints"] = asdict(self.checkpoints) | {
-                "every_seconds": cadence and cadence.every_seconds,
-                "goodput": cadence and cadence.goodput,
-            }
+            report["checkpoints"] = asdict(self.checkpoints) | {"every_seconds": cadence and cadence.every_seconds}
         if self.scaling is not None:
             report["scaling"] = asdict(self.scaling)
         return report

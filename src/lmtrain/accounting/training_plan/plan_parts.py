@@ -1,8 +1,7 @@
 """The smaller parts of a plan: checkpoints, passes over held-out text, written answers, optimizer state in host memory.
 
 Cadence of checkpoints: Young's first-order optimum, sqrt(2 x seconds of a save's stall x mean seconds between failures)
-(CACM 17(9), 1974). Goodput: Daly's whole intervals between failures at random (Future Generation Computer Systems
-22(3), 2006).
+(CACM 17(9), 1974).
 """
 
 import math
@@ -22,23 +21,18 @@ from lmtrain.accounting.training_plan.step_time import LINKS
 COPY_BYTES_PER_SECOND: Final = 10e9
 # Assumed: a writing process's rate into a shared file system, of each node.
 WRITE_BYTES_PER_SECOND: Final = 1e9
-# Assumed: from a failure to the next step, with a node to be replaced, imports, a checkpoint to be read, compilation.
-RESTART_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cadence:
     """The interval between checkpoints with the least lost time, for a stall and a failure rate, all in seconds.
 
-    It is at least `write_seconds`: one checkpoint is in flight at most. `set_seconds` is the run's own interval,
-    None where it has none.
+    It is at least `write_seconds`: one checkpoint is in flight at most.
     """
 
     stall_seconds: float
     write_seconds: float
     seconds_between_failures: float
-    restart_seconds: float = RESTART_SECONDS
-    set_seconds: float | None = None
 
     @property
     def every_seconds(self) -> float:
@@ -49,24 +43,6 @@ class Cadence:
     def lost_share(self) -> float:
         """Return the share of the time for saving, and for repeating half an interval after each failure."""
         return self.stall_seconds / self.every_seconds + self.every_seconds / 2 / self.seconds_between_failures
-
-    @property
-    def goodput(self) -> float:
-        """Return the share of the clock for steps that count, at the run's own interval, or else this one.
-
-        A save by the clock is put off until the one before is written: saves are at least this far apart:
-        `write_seconds`.
-        """
-        return self.goodput_at(max(self.set_seconds or self.every_seconds, self.write_seconds))
-
-    def goodput_at(self, every_seconds: float) -> float:
-        """Return the share of the clock for steps that count, with a save after each `every_seconds` of training.
-
-        Failures come at random at their rate (a Poisson process), in restarts and saves too.
-        """
-        apart, cycle = self.seconds_between_failures, every_seconds + self.stall_seconds
-        num_kept = math.exp(-(self.restart_seconds + cycle) / apart) / -math.expm1(-cycle / apart)  # an attempt's saves
-        return num_kept * every_seconds / apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +70,12 @@ def checkpoint_plan(
     shared_bytes: int = 0,
     num_nodes: int = 1,
     device_hours_per_failure: float | None = None,
-    restart_seconds: float | None = None,
-    set_seconds: float | None = None,
 ) -> CheckpointPlan:
     """Count a checkpoint's weights and optimizer state, and set the cadence with the least lost time.
 
     While one more is written than is kept, disks must hold `num_kept` + 1. A save stalls for the copy of one of
     `num_parts` equal parts of the state to its host, each on another device, neighbours; their nodes write at
     once. Each of `num_workers` writes a whole state, all but the first without the `shared_bytes` of a parameter.
-    `set_seconds` is the run's own interval.
     """
     num_copied = parameters.num_total * precision.weights + state_bytes(
         parameters, precision=precision, optimizer=optimizer
@@ -116,8 +89,6 @@ def checkpoint_plan(
             stall_seconds=num_copied / num_parts / COPY_BYTES_PER_SECOND,
             write_seconds=write_seconds,
             seconds_between_failures=device_hours_per_failure * 3600 / num_devices,
-            restart_seconds=RESTART_SECONDS if restart_seconds is None else restart_seconds,
-            set_seconds=set_seconds,
         )
     return CheckpointPlan(
         checkpoint_bytes=num_bytes,

@@ -158,7 +158,7 @@ def _cadence(cadence: Cadence) -> str:
     )
     return (
         f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}) for one failure in {between}; "
-        f"loses {cadence.lost_share:.1%}, goodput {cadence.goodput:.1%}"
+        f"loses {cadence.lost_share:.1%}"
     )
 
 

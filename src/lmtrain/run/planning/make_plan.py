@@ -118,7 +118,6 @@ def _with_more(
     plan = replace(
         plan,
         usd_per_gpu_hour=config.cluster.usd_per_gpu_hour,
-        usd_per_kwh=config.cluster.usd_per_kwh,
         device_watts=facts.device_watts,
         is_compiled=facts.is_compiled,
         is_from_scratch=config.init_from is None and not facts.shape.num_frozen_parameters,
@@ -168,8 +167,6 @@ def planned_checkpoints(config: RunConfig, setting: Setting, parameters: Trained
         shared_bytes=spread.kept_bytes,
         num_nodes=config.trainer.num_nodes,
         device_hours_per_failure=config.cluster.device_hours_per_failure,
-        restart_seconds=config.cluster.restart_seconds,
-        set_seconds=min((each.saves_every_seconds for each in facts if each.saves_every_seconds), default=None),
     )
 
 
