@@ -106,7 +106,7 @@ def test_the_page_shows_what_the_command_prints(tmp_path):
         assert f"{found['parameters']['total'] / 1e9:.3g}B" in shown
         assert f"{found['memory']['per_device_bytes']['total'] / 1e9:.3g} GB" in shown
         drawn = page.run("[...document.querySelectorAll('#run [data-chart]')].map(each => each.children.length)")
-        assert len(drawn) == 5
+        assert len(drawn) == 3
         assert all(drawn)
         assert page.run("document.querySelector('#run .state').innerText") == "It fits and finishes."
         page.run(
@@ -115,7 +115,7 @@ def test_the_page_shows_what_the_command_prints(tmp_path):
         for verb, button in zip(("plan", "train"), ("first", "last"), strict=True):
             page.run(f"document.querySelector('#run .command:{button}-child button').click()")
             assert page.run("copied") == shlex.join(["lmtrain", verb, *command_words(command)])
-        page.run("document.querySelector('#run [data-chart=time]').replaceChildren()")
+        page.run("document.querySelector('#run [data-chart=parameters]').replaceChildren()")
         displays = "[...document.querySelectorAll('#run article')].map(each => getComputedStyle(each).display)"
         assert page.run(displays).count("none") == 1, "a card with nothing in it is not shown"
 

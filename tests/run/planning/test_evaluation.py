@@ -4,8 +4,8 @@ import pytest
 
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.run.planning.make_plan import with_evaluation
-from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
+from tests.planned import PLAN
 
 
 @pytest.mark.parametrize(("seconds", "is_enough_for"), [(150.0, 18), (2000.0, 250), (5000.0, 650), (6400.0, 1000)])

@@ -11,8 +11,8 @@ from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan
 from lmtrain.run.planning.setting import planned_setting
-from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
+from tests.planned import PLAN
 
 PEAK = Peak(flops=1e12, source="a test")
 

@@ -20,14 +20,13 @@ from typing_extensions import override
 
 from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
+from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
 from lmtrain.cli.commands.fleet import PREFIX as FLEET
 from lmtrain.cli.commands.fleet import fleet_of, is_fleet, read_terms
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.run.compose.group_options import file_values
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.planning.plan import planned_runs
-from lmtrain.run.validators.optimizer import optimizer_states
 from lmtrain.tracking.ports import PORTS_TRIED, require_port
 
 HOST: Final = "127.0.0.1"
@@ -40,6 +39,7 @@ FILES: Final = {
     "/fleet.js": ("fleet.js", "text/javascript"),
     "/charts.js": ("charts.js", "text/javascript"),
 }
+FACTORS: Final = tuple(2 ** (exponent / 4) for exponent in range(-12, 13))  # from an eighth to eight times
 GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
 # Settings of the page; none of them can write a file or name code.
 SECTIONS: Final = (*GROUPS, "cluster", "batch", "budget", "fleet")
@@ -151,9 +151,21 @@ def answer(words: list[str]) -> Answer:
         (run,) = planned_runs(words)
     except LMTRAIN_ERRORS as refusal:
         return {"command": command, "error": str(refusal)}
-    drawn = charts(run.plan, run.fit, optimizer_states())
+    shape, end = run.plan.shape, run.plan.horizon
+    spent = trade_offs(end.flops, num_parameters=shape.num_active_parameters, tokens=end.tokens)
     train = shlex.join(["lmtrain", "train", *words])
-    return {"command": command, "train": train, "plan": run.to_json(), "charts": drawn}
+    return {"command": command, "train": train, "plan": run.to_json(), "charts": {"trade_off": spent}}
+
+
+def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> Answer:
+    """Return the loss of other sizes with the FLOPs of a run, and the places of the run and the optimum."""
+    optimum = compute_optimum(flops)
+    sizes = trade_off(flops, factors=FACTORS)
+    return {
+        "curve": [{"num_parameters": each.num_parameters, "loss": each.predicted_loss} for each in sizes],
+        "optimum": {"num_parameters": optimum.num_parameters, "tokens": optimum.tokens},
+        "run": {"num_parameters": num_parameters, "tokens": tokens},
+    }
 
 
 class _QuietHandler(BaseHTTPRequestHandler):

@@ -52,12 +52,11 @@ export function stackedBar(parts, limit) {
   return [element("div", pieces, { class: "stack", role: "img", "aria-label": label }), element("div", legend, { class: "legend" })];
 }
 
-export function bars(rows, show, own) {
+export function bars(rows, show) {
   const most = Math.max(...rows.map((row) => row.value), Number.MIN_VALUE);
   const cells = rows.flatMap((row) => {
-    const style = row.name === own ? { class: "own" } : {};
     const bar = element("i", "", { style: `left:0;width:${(row.value / most) * 100}%` });
-    return [element("span", words(row.name), style), element("div", [bar], { class: "track" }), element("span", show(row.value), style)];
+    return [element("span", words(row.name)), element("div", [bar], { class: "track" }), element("span", show(row.value))];
   });
   return [element("div", cells, { class: "bars" })];
 }

@@ -1,5 +1,5 @@
 // Sliders write a command line; the answer to it is drawn. All accounting is `lmtrain plan`'s.
-import { amount, bars, bytes, curve, days, kilowattHours, seconds, stackedBar } from "/charts.js";
+import { amount, bars, bytes, days, kilowattHours, seconds, stackedBar } from "/charts.js";
 import { drawFleet, fleetControls, fleetWords, startFleet } from "/fleet.js";
 import { BUDGETS, HOLDERS, Panel, dollars, drawTradeOff, power, rounded, same, select, slider } from "/panel.js";
 
@@ -57,15 +57,8 @@ function drawRun(panel, { plan, charts }) {
     [energy ? kilowattHours(energy.kwh) : "-", "energy at rated power, at most"],
   ]);
   panel.chart("memory", stackedBar(kinds, memory.device_bytes));
-  const byDevices = charts.days_by_devices.map((row) => ({ x: row.num_devices, y: row.days }));
-  const here = byDevices.find((point) => point.x === batch.num_ranks);
-  panel.chart("time", curve(byDevices, {
-    showX: (value) => Math.round(value).toLocaleString("en"), showY: days, label: "days by number of devices",
-    marks: here ? [{ ...here, name: `${here.x.toLocaleString("en")} devices: ${days(here.y)}`, colour: "var(--c5)" }] : [],
-  }));
   const parts = Object.entries(parameters.components).map(([name, value]) => ({ name, value }));
   panel.chart("parameters", bars(parts.sort((a, b) => b.value - a.value), (value) => `${amount(value)} (${((value / parameters.total) * 100).toFixed(1)}%)`));
-  panel.chart("optimizers", bars(charts.optimizers.map((row) => ({ name: row.name, value: row.bytes })), bytes, panel.value("optimizer").replaceAll("_", " ")));
   drawTradeOff(panel, charts.trade_off);
 }
 

@@ -41,12 +41,11 @@ from lmtrain.run.validators.task import objective_facts, require_examples
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A config's plan, the inputs of its memory, and advice; `title` is the model, `swept` the words of the trial."""
+    """A config's plan and advice; `title` is the model, `swept` the words of the trial."""
 
     title: str
     swept: list[str]
     plan: Plan
-    fit: Setting
     advice: Advice
     config: RunConfig
 
@@ -94,7 +93,7 @@ def planned_runs(
         notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute, compilation]
         notes.append(faster(asked.changed(compile=config.compile.values), plan))
         given = replace(given, lines=(*filter(None, notes), *given.lines))
-        found.append(PlannedRun(choices.title, choices.swept, plan, fit, given, config))
+        found.append(PlannedRun(choices.title, choices.swept, plan, given, config))
     return found
 
 

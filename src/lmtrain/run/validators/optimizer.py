@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
 from lmtrain.accounting.budgets import Horizon, horizon, limits_of
-from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import LossFacts, ScheduleFacts
 from lmtrain.accounting.options.ranges import COMMON, RATE, Range
@@ -29,11 +28,6 @@ COUNTED: Final = frozenset({"steps", "tokens"})  # budgets whose end is known wi
 
 def _own_optimizers() -> dict[str, OptimizerFacts]:
     return {target.rpartition(".")[2]: facts for target, facts in options_saying(OWN, OptimizerFacts)}
-
-
-def optimizer_states() -> dict[str, OptimizerState]:
-    """Return the state kept by each of our optimizers, at its default settings."""
-    return {name: facts.state for name, facts in _own_optimizers().items()}
 
 
 def require_settings(config: RunConfig) -> None:
