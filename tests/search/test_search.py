@@ -25,7 +25,7 @@ NUMBERS = {"lr": LR, "width": Interval(low=8, high=64, step=8)}
     ("settings", "pattern"),
     [
         ({"trials": 0}, r"sweep\.trials.*at least 1, got 0"),
-        ({"max_usd": 0.0}, r"sweep\.max_usd.*positive"),
+        ({"max_hours": 0.0}, r"sweep\.max_hours.*positive"),
         ({"metric": "validation/bit_per_byte"}, r"sweep\.metric.*Did you mean 'validation/bits_per_byte'"),
         ({"slurm": {"slurm_partition": "gpu"}}, r"sweep\.launcher=slurm"),
     ],

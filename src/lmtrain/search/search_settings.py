@@ -38,7 +38,6 @@ class SearchSettings:
     launcher: Literal["local", "slurm"] = "local"
     slurm: TypedAlone[Mapping[str, Any] | None] = None
     max_hours: float | None = None
-    max_usd: float | None = None
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -47,10 +46,8 @@ class SearchSettings:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigurationError(f"sweep.{name}: must be at least {low}, got {value}.")
-        for name in ("max_hours", "max_usd"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigurationError(f"sweep.{name}: must be a positive number or null, got {value}.")
+        if self.max_hours is not None and not 0 < self.max_hours < math.inf:
+            raise ConfigurationError(f"sweep.max_hours: must be a positive number or null, got {self.max_hours}.")
         of_source = self.metric.startswith("validation/") and self.metric.endswith(("/bits_per_byte", "/loss"))
         if self.metric not in KNOWN_METRICS and not of_source:
             raise ConfigurationError(

@@ -70,8 +70,8 @@ def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.
 def test_a_sweep_ends_with_its_best_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trials = [SweepTrial(number=0, values={"seed": "1"}, state="finished", score=2.0), SweepTrial(number=1, values={})]
     SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=trials,
-              reason="sweep.max_usd=1 is spent").save(tmp_path)  # fmt: skip
+              reason="sweep.max_hours=1 is spent").save(tmp_path)  # fmt: skip
     OutcomeLine(folder=tmp_path).print_after(lambda: 0)
     found = last_line(capsys)
     assert (found["best"]["number"], found["trials"]) == (0, {"finished": 1, "waiting": 1})
-    assert (found["exit_reason"], found["unranked"]) == ("sweep.max_usd=1 is spent", None)
+    assert (found["exit_reason"], found["unranked"]) == ("sweep.max_hours=1 is spent", None)

@@ -58,7 +58,6 @@ def prepared(root: Path, *words: str) -> int:
             ["callbacks.validation.num_passes=1", "sweep.pruner=median"],
             "callbacks.validation.num_passes=4",
         ),
-        (["sweep.max_usd=3"], "sweep.max_usd=3 needs a price"),
         (["sweep.pruner=median", "sweep.metric=train/loss"], "sweep.pruner=median judges validations"),
     ],
 )

@@ -8,7 +8,6 @@ import pytest
 
 from lmtrain.errors import EXIT_NO, EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps import sweep as sweep_module
 from lmtrain.run.sweeps.outcome import KILLED
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues
@@ -29,7 +28,6 @@ from tests.run.sweeps.written_search import (
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmtrain.run.sweeps.pool.POLL_SECONDS", 0.0)
-    monkeypatch.setattr(sweep_module, "LOOK_SECONDS", 0.0)
 
 
 def test_bad_trials_are_recorded_and_the_best_of_the_others_is_found(tmp_path: Path) -> None:
@@ -155,17 +153,15 @@ def _under_way(root: Path) -> None:
 
 
 def test_a_run_is_stopped_at_the_limit_and_goes_on_under_a_higher_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spent = 40.0
-    monkeypatch.setattr(sweep_module.Sweep, "_run_seconds", lambda _: spent if runner.started else 0.0)
     runner = WritingRunner(flat(lambda values: 1.0))
-    assert searching(tmp_path, runner, max_usd=0.01).run() == EXIT_NO  # 36 s
-    assert "sweep.max_usd=0.01 is spent (40s, $0.011" in capsys.readouterr().out
+    assert searching(tmp_path, runner, max_hours=1e-9).run() == EXIT_NO
+    assert "sweep.max_hours=1e-09 is spent" in capsys.readouterr().out
     sweep = recorded(tmp_path)
     assert [(trial.state, trial.reason) for trial in sweep.trials] == [("waiting", sweep.reason)]
-    assert (sweep.reason or "").startswith("sweep.max_usd=0.01 is spent (40s, $0.011")
-    assert searching(tmp_path, runner, max_usd=1.0).run() == 0
+    assert sweep.reason == "sweep.max_hours=1e-09 is spent"
+    assert searching(tmp_path, runner, max_hours=1.0).run() == 0
     assert (len(recorded(tmp_path).trials), len(runner.started)) == (4, 5)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from lmtrain.errors import EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.limits import SearchLimits
 from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.sweep import Sweep
@@ -116,7 +115,6 @@ def searching(
         study=open_study(folder, space, asked),
         make_job=make_job,
         pool=Pool(runner, asked.parallel, folder),
-        limits=SearchLimits(settings=asked, usd_per_hour=1.0),
         lines=SearchLines("runs/s", "python train.py", []),
     )
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.execution.start import prepare_data
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.limits import SearchLimits
 from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.search import run_to_its_end, runner_of
 from lmtrain.run.sweeps.search_lines import SearchLines
@@ -75,7 +74,6 @@ def grid_of(jobs: Sequence[Job], settings: SearchSettings, pool: Pool) -> Sweep:
         sweep=file,
         make_job=lambda _, run: by_folder[run.folder],
         pool=pool,
-        limits=SearchLimits(settings=settings, usd_per_hour=None),
         lines=SearchLines(
             f"{jobs[0].config.run.root}/{folder.relative_to(jobs[0].root)}",
             jobs[0].program,

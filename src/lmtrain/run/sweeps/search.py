@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.run.builders.device import device_type
 from lmtrain.run.compose.arguments import Arguments
@@ -20,7 +19,6 @@ from lmtrain.run.gate import naming_trial
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import OURS
 from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, short_hash
-from lmtrain.run.sweeps.limits import SECONDS_PER_HOUR, SearchLimits
 from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require_slurm
 from lmtrain.run.sweeps.search_lines import SearchLines
@@ -42,7 +40,7 @@ from lmtrain.tracking.sweep_file import NAME, SweepFile, SweepRun, SweepTrial, h
 
 MakeJob = Callable[[Arguments], Job]
 # Settings that may differ between two starts of one search; the others make its trials comparable.
-FREE_SETTINGS: Final = frozenset({"trials", "parallel", "launcher", "slurm", "max_hours", "max_usd", "seed"})
+FREE_SETTINGS: Final = frozenset({"trials", "parallel", "launcher", "slurm", "max_hours", "seed"})
 FREE_GROUPS: Final = frozenset({"run", "resume", "logger", "trainer", "cluster"})
 
 
@@ -68,9 +66,6 @@ def run_search(words: SearchWords, make_job: MakeJob, *, program: str, tell: Cal
     settings, base = words.settings, checked_base(words, make_job)
     config, folder = base.config, sweep_folder(words, base.config)
     sweep_id = f"sweep-{short_hash(str(folder))}" if config.run.name else folder.name
-    price = config.cluster.usd_per_gpu_hour
-    hourly = usd(SECONDS_PER_HOUR, num_devices=config.num_ranks, usd_per_gpu_hour=price) if price else None
-    limits = SearchLimits(settings=settings, usd_per_hour=hourly)
     pool = Pool(runner_of(config, settings, folder), settings.parallel, folder)
     name = str(folder.relative_to(Path(base.root)))
     typed = shlex.join([*base.kept_flags, *map(redact_override, words.arguments.overrides)])
@@ -92,7 +87,6 @@ def run_search(words: SearchWords, make_job: MakeJob, *, program: str, tell: Cal
             study=open_study(folder, words.space, settings),
             make_job=job_of,
             pool=pool,
-            limits=limits,
             lines=SearchLines(f"{config.run.root}/{name}", program, [*base.kept_flags, *fixed]),
         )
         prepare_data(base)

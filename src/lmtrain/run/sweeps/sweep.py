@@ -1,7 +1,7 @@
 """A sweep: train the trials of a grid, or drawn ones, side by side, and score them in sweep.json, then in the study.
 
 A trial's run is one process group that gets its values from a file; its points come back from its folder. A failed
-trial is recorded, and the search continues. At a limit of hours or dollars, after a signal and at a stop request in its
+trial is recorded, and the search continues. At its limit of hours, after a signal and at a stop request in its
 folder, the running runs end after their step, with a checkpoint. Whenever a process ends or is killed, the next start
 of the same command brings the study up to date with sweep.json, and its unfinished runs resume.
 """
@@ -17,10 +17,8 @@ from typing import Final
 
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.launch.rank_ends import plain_exit_code
-from lmtrain.report.runs.attempts import read_attempts
 from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.limits import SearchLimits
 from lmtrain.run.sweeps.outcome import KILLED, Outcome, outcome_of, seconds_of
 from lmtrain.run.sweeps.pool import Pool, Running
 from lmtrain.run.sweeps.search_lines import SearchLines
@@ -33,19 +31,15 @@ from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial
 
 CONTINUES: Final = "the same command continues it"
 BAD_VALUES: Final = ("diverged", "out_of_memory", "pruned")  # states for which the values are to blame
-LOOK_SECONDS: Final = 2.0  # between two looks at the limits
+SECONDS_PER_HOUR: Final = 3600.0
 
 
 @dataclass(kw_only=True)
 class TrialRun:
-    """A running run with its trial, the place in its log and the number of validations reported to the pruner.
-
-    `num_before` attempts existed before its start.
-    """
+    """A running run with its trial, the place in its log and the number of validations reported to the pruner."""
 
     trial: SweepTrial
     run: SweepRun
-    num_before: int
     place: LogOffset = field(default_factory=LogOffset)
     num_reported: int = 0
     is_pruned: bool = False
@@ -64,7 +58,6 @@ class Sweep:
     sweep: SweepFile
     make_job: Callable[[SweepTrial, SweepRun], Job]
     pool: Pool
-    limits: SearchLimits
     lines: SearchLines
     study: SearchStudy | None = None
     seeds: Sequence[int] = ()
@@ -75,10 +68,9 @@ class Sweep:
     _limit: str | None = field(default=None, init=False)
     _worst: int = field(default=EXIT_DONE, init=False)  # of the runs' exit codes
     _began: float = field(default=0.0, init=False)
-    _looked_at: float = field(default=0.0, init=False)
 
     def run(self) -> int:
-        """Train until the trials or the limits are spent; return the exit code: a grid's is the worst of its runs.
+        """Train until the trials or the hours are spent; return the exit code: a grid's is the worst of its runs.
 
         Raises:
             ConfigurationError: No trial of a search logs the metric; trained steps are kept.
@@ -87,13 +79,14 @@ class Sweep:
         try:
             with self.pool.open():
                 self._adopt()
-                self._began = time.monotonic() - self._run_seconds() / self.settings.parallel
+                seconds = sum(trial.seconds for trial in self.sweep.trials)  # of earlier starts
+                self._began = time.monotonic() - seconds / self.settings.parallel
                 while self._fill() or self.pool.running:
                     for each, code in self.pool.ended():
                         self._close(each, self._progress.pop(each.slot), code)
                     for progress in self._progress.values():
                         self._report(progress)
-                    self._look_at_limits()
+                    self._look_at_limit()
             is_through = True
         finally:
             self._close_sweep(is_stopped=bool(self.pool.stopped_by) or not is_through)
@@ -137,7 +130,7 @@ class Sweep:
                 trial, run = self._queue.popleft()
                 if trial.state not in ENDED:
                     self._start(trial, run)
-                self._look_at_limits(now=True)
+                self._look_at_limit()
         return len(self.pool.running) > num_before
 
     def _draw(self) -> bool:
@@ -170,34 +163,20 @@ class Sweep:
             outcome = Outcome(state="failed", exit_code=refused.exit_code, reason=str(refused))
             self._close_run(trial, run, outcome)
             return
-        num_before = len(read_attempts(self.folder / run.folder))
         slot = self.pool.start(job).slot
-        self._progress[slot] = TrialRun(trial=trial, run=run, num_before=num_before)
+        self._progress[slot] = TrialRun(trial=trial, run=run)
         trial.state, run.state, trial.reason = "running", "running", None
         self._save()
         self.lines.started(trial, run)
 
-    def _look_at_limits(self, *, now: bool = False) -> None:
-        """Stop the runs if a limit is reached."""
-        is_due = now or time.monotonic() - self._looked_at >= LOOK_SECONDS
-        if self.limits.max_seconds is None or self._is_ending or not is_due:
+    def _look_at_limit(self) -> None:
+        """Stop the runs if the hours are spent."""
+        hours = self.settings.max_hours
+        if hours is None or self._is_ending or time.monotonic() - self._began < hours * SECONDS_PER_HOUR:
             return
-        self._looked_at = time.monotonic()
-        clock_seconds = self._looked_at - self._began
-        self._limit = self.limits.reached(run_seconds=self._run_seconds(), clock_seconds=clock_seconds)
-        if self._limit:
-            print(f"{self._limit}; running trials stop with a checkpoint; a higher limit continues them", flush=True)
-            self.pool.stop()
-
-    def _run_seconds(self) -> float:
-        """Add up the seconds of all runs, of running ones those of this start too."""
-        ended = sum(trial.seconds for trial in self.sweep.trials)
-        more = 0.0
-        for each in self._progress.values():
-            attempts = read_attempts(self.folder / each.run.folder, is_running=True)
-            if len(attempts) > each.num_before:
-                more += sum(attempt.wall_seconds for attempt in attempts) - each.run.seconds
-        return ended + more
+        self._limit = f"sweep.max_hours={hours:g} is spent"
+        print(f"{self._limit}; running trials stop with a checkpoint; a higher limit continues them", flush=True)
+        self.pool.stop()
 
     def _report(self, progress: TrialRun) -> None:
         """Report the validations of a trial's first run to the pruner, which may end the trial."""
