@@ -2,7 +2,6 @@
 
 import math
 import random
-import statistics
 
 import pytest
 
@@ -11,24 +10,12 @@ from lmtrain.report.compared_runs import make_choices, read_compared_run
 from lmtrain.report.comparison import compare
 from lmtrain.report.comparison_page import page
 from lmtrain.report.show import plain_text
-from lmtrain.report.spread import difference, student_quantile
+from lmtrain.report.spread import difference
 from tests.report.compared_folder import write
 
 
 def by_seed(*values, first=1):
     return {str(seed): value for seed, value in enumerate(values, start=first)}
-
-
-def test_welchs_interval_is_that_of_its_definition():
-    one = by_seed(20, 22, 19, 24, 25, 21, 23, 20, 22, 24)
-    other = by_seed(18, 21, 17, 22, 23, 19, 18, 20, first=11)
-    found = difference(one, other)
-    errors = [statistics.variance(one.values()) / 10, statistics.variance(other.values()) / 8]
-    freedom = sum(errors) ** 2 / (errors[0] ** 2 / 9 + errors[1] ** 2 / 7)
-    assert found.mean == pytest.approx(2.25)
-    assert found.plus_minus == pytest.approx(student_quantile(0.95, freedom=freedom) * math.sqrt(sum(errors)))
-    assert 7 < freedom < 16
-    assert not found.is_paired
 
 
 def test_the_same_seeds_are_compared_seed_by_seed():
@@ -47,16 +34,16 @@ def test_the_seeds_that_both_have_are_compared_and_too_few_of_them_are_not():
     assert difference(by_seed(1.5), many).mean == pytest.approx(0.5), "seed 1 beside seed 1, not beside the mean of 3"
     two = difference(by_seed(1.5, 2.5), many)
     assert (two.mean, two.is_paired) == (pytest.approx(0.5), True)
-    assert not difference(by_seed(5.0, 5.1, first=3), many).is_paired, "both have more seeds than the one they share"
+    few = difference(by_seed(5.0, 5.2, first=3), many)
+    assert (few.mean, few.plus_minus) == (pytest.approx(2.1), None), "both have more seeds than the one they share"
 
 
-@pytest.mark.parametrize("seeds", [1, 11])  # the same for both, or others
-def test_an_interval_of_95_percent_holds_the_true_difference_that_often(seeds):
+def test_an_interval_of_95_percent_holds_the_true_difference_that_often():
     rng = random.Random(0)
     held = 0
     for _ in range(200):
         one = by_seed(*(rng.gauss(1.0, 0.1) for _ in range(3)))
-        other = by_seed(*(rng.gauss(0.0, 0.3) for _ in range(3)), first=seeds)
+        other = by_seed(*(rng.gauss(0.0, 0.3) for _ in range(3)))
         found = difference(one, other)
         assert found.plus_minus is not None
         held += abs(found.mean - 1.0) <= found.plus_minus

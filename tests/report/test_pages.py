@@ -54,7 +54,7 @@ def test_a_curve_goes_through_its_points_and_says_where_it_ends():
     xs, ys = zip(*(map(float, pair.split(",")) for pair in line["points"].split()), strict=True)
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
     assert ys[0] < ys[1] < ys[2], "downwards on a screen is downwards in value"
-    assert shapes(svg, "div")[0]["aria-label"] == "loss: from 4 to 0 at step 3"
+    assert shapes(svg, "div")[0]["aria-label"] == "loss: from 4 to 0 at 3 tokens"
 
 
 def test_what_is_no_number_is_left_out_and_one_point_is_no_curve():

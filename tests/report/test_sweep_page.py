@@ -27,7 +27,6 @@ def test_the_page_sets_choices_side_by_side_and_leads_to_every_trial(trials):
     page = Reader(sweep_page(trials / "sweep-1"))
     for shown in (
         "5 trials: 4 finished, 1 ",
-        "2.1000bits per byte of the best: optimizer.lr=0.1",
         "+1.0000 ± 0.6353",
         "optimizer.lr=0.1 is 1.0000 ± 0.6353 better than optimizer.lr=0.2: more than noise.",
         "To reach 3.1000, by the mean curve",
@@ -73,11 +72,9 @@ def test_the_best_is_shown(tmp_path: Path) -> None:
     page = Reader(sweep_sections(sweep))
     for shown in (
         "The best: trial 4validation/loss 2.0000, optimizer.lr=0.05 schedule=a.",
-        "Best validation/loss so far",
         "11diverged-0.12b1min00sloss is NaN",
     ):
-        assert shown in page.text or any(shown in each.get("aria-label", "") for _, each in page.tags), shown
-    assert len([name for name, _ in page.tags if name == "polyline"]) == 1
+        assert shown in page.text, shown
 
 
 def test_scores_of_different_texts_are_listed_by_number_without_a_best(tmp_path: Path) -> None:

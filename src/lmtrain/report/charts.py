@@ -50,29 +50,18 @@ def plain(value: float, /) -> str:
     return f"{value:.4g}"
 
 
-def line_chart(points: Points, *, name: str, show: Show = plain, show_across: Show | None = None) -> Markup:
-    """Draw a curve without its NaN and infinities; many values are averaged.
-
-    `show_across` writes the labels below it; None: they are optimizer steps.
-    """
+def line_chart(points: Points, *, name: str, show: Show = plain) -> Markup:
+    """Draw a curve over tokens without its NaN and infinities; many values are averaged."""
     points = thinned([point for point in points if math.isfinite(point[1])])
     if len(points) < 2:
         return Markup("")
-    first, (last_place, last) = points[0], points[-1]
-    at = f"step {last_place:,.0f}" if show_across is None else show_across(last_place)
-    label = f"{name}: from {show(first[1])} to {show(last)} at {at}"
-    return plot([Line(points=points)], label=label, show=show, show_across=show_across or format_quantity)
+    (_, first), (tokens, last) = points[0], points[-1]
+    label = f"{name}: from {show(first)} to {show(last)} at {format_quantity(tokens)} tokens"
+    return plot([Line(points=points)], label=label, show=show)
 
 
-def plot(
-    lines: Sequence[Line],
-    *,
-    label: str,
-    show: Show = plain,
-    show_across: Show = format_quantity,
-    top: float = math.inf,
-) -> Markup:
-    """Draw curves, the first one on top; values above `top` are drawn at it."""
+def plot(lines: Sequence[Line], *, label: str, show: Show = plain, top: float = math.inf) -> Markup:
+    """Draw curves over tokens, the first one on top; values above `top` are drawn at it."""
     places = [x for line in lines for x, _ in line.points]
     values = [min(y, top) for line in lines for _, y in (*line.points, *line.band)]
     across, up_ticks = (min(places), max(places)), ticks(min(values), max(values))
@@ -90,7 +79,7 @@ def plot(
     drawn = tag("svg", *grid, *shapes, viewBox=f"0 0 {WIDTH} {HEIGHT}", preserveAspectRatio="none", aria_hidden="true")
     labels = [tag("span", show(each), class_="up", style=f"top:{place_y(each) / HEIGHT:.2%}") for each in up_ticks]
     labels += [
-        tag("span", show_across(each), class_="across", style=f"left:{place_x(each) / WIDTH:.2%}")
+        tag("span", format_quantity(each), class_="across", style=f"left:{place_x(each) / WIDTH:.2%}")
         for each in ticks(*across)
         if across[0] <= each <= across[1]
     ]

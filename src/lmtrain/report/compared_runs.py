@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.report.runs.facts import PRUNED, RunRecord, newest_job, split_measured, trial_of
+from lmtrain.report.runs.facts import PRUNED, RunRecord, split_measured, trial_of
 from lmtrain.report.runs.held_out import comparable, held_out_text
 from lmtrain.report.spread import Spread, spread
 from lmtrain.tracking.parameters import flatten
@@ -70,14 +70,6 @@ class ComparedRun:
 def settings_of(config: dict[str, Any]) -> dict[str, str]:
     """Return a config's settings that change results, by key, without the seed."""
     return {key: value for key, value in flatten(config).items() if key != "seed" and not key.startswith(EXECUTION)}
-
-
-def changed_settings(folder: Path, asked: dict[str, Any]) -> str:
-    """Name a run's settings that differ from those `asked` for; nothing if none do, or the run's are gone."""
-    there, now = settings_of(newest_job(folder).get("config", {})), settings_of(asked)
-    return "; ".join(
-        f"{key}={there.get(key)}, not {value}" for key, value in now.items() if there and there.get(key) != value
-    )
 
 
 def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE, name: str | None = None) -> ComparedRun:

@@ -87,5 +87,5 @@ def _curve(points: Sequence[Point], name: str) -> Points:
 
 
 def _chart(curve: Points, *, name: str, show: Show = plain) -> Markup:
-    chart = line_chart(curve, name=name, show=show, show_across=format_quantity)
+    chart = line_chart(curve, name=name, show=show)
     return tag("div", tag("h3", name), chart) if chart else Markup("")

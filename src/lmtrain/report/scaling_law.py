@@ -5,8 +5,8 @@ minimises the Huber loss (delta 1e-3) of the difference of logarithms, with E, A
 starts (appendix D.3, and its replication, arXiv 2404.10102). The bands are percentiles of refits to runs drawn with
 replacement.
 
-The best size at an amount of compute is the minimum of a parabola of the loss over log N, and a power law runs through
-the minima (the paper's second approach). A budget whose lowest loss is at its smallest or largest model has none.
+The best size at an amount of compute is the minimum of a parabola of the loss over log N. A budget whose lowest loss is
+at its smallest or largest model has none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,6 @@ NUM_DRAWS: Final = 200
 BAND: Final = (2.5, 97.5)  # percent
 SAME_FLOPS: Final = 1.25  # runs of one budget differ by less: a last whole step, and 6 N D for the exact count
 LEAST_CELLS: Final = 3
-LEAST_BUDGETS: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,32 +142,15 @@ class IsoflopMinimum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerLaw:
-    """N = factor * C^exponent."""
-
-    factor: float
-    exponent: float
-
-    def num_parameters(self, flops: float) -> float:
-        """Return the best size of an amount of compute."""
-        return self.factor * flops**self.exponent
-
-
-@dataclass(frozen=True, kw_only=True)
 class IsoflopFit:
-    """The minima of the budgets, the law through them (None: too few), and why the other budgets have none."""
+    """The minima of the budgets, and why the other budgets have none."""
 
     minima: tuple[IsoflopMinimum, ...]
-    law: PowerLaw | None
     left_out: Mapping[str, str]
 
 
 def isoflop_fit(budgets: Mapping[float, Sequence[LawPoint]]) -> IsoflopFit:
-    """Find the minimum of each budget of FLOPs, and the law through them.
-
-    Raises:
-        DataError: No budget has a minimum.
-    """
+    """Find the minimum of each budget of FLOPs."""
     minima: list[IsoflopMinimum] = []
     left_out: dict[str, str] = {}
     for flops, points in sorted(budgets.items()):
@@ -177,10 +159,7 @@ def isoflop_fit(budgets: Mapping[float, Sequence[LawPoint]]) -> IsoflopFit:
             minima.append(_minimum(flops, points))
         else:
             left_out[f"{flops:.3g}"] = reason
-    if not minima:
-        reasons = "; ".join(f"{budget} FLOPs: {reason}" for budget, reason in left_out.items())
-        raise DataError(f"No budget has a best size within its models: {reasons}. Sweep smaller or larger models too.")
-    return IsoflopFit(minima=tuple(minima), law=_law(minima), left_out=left_out)
+    return IsoflopFit(minima=tuple(minima), left_out=left_out)
 
 
 def why_no_minimum(points: Sequence[LawPoint]) -> str | None:
@@ -213,11 +192,3 @@ def _minimum(flops: float, points: Sequence[LawPoint]) -> IsoflopMinimum:
     place = float(np.clip(-slope / (2 * curve), x[0], x[-1])) if curve > 0 else 0.0
     loss = level + slope * place + curve * place**2
     return IsoflopMinimum(flops=flops, num_parameters=float(ordered[best] * np.exp(place)), loss=float(loss))
-
-
-def _law(minima: Sequence[IsoflopMinimum]) -> PowerLaw | None:
-    if len(minima) < LEAST_BUDGETS:
-        return None
-    logs = np.log([(each.flops, each.num_parameters) for each in minima])
-    exponent, constant = np.polyfit(logs[:, 0], logs[:, 1], 1)
-    return PowerLaw(factor=float(np.exp(constant)), exponent=float(exponent))

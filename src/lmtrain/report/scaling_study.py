@@ -32,7 +32,6 @@ class ScalingPrediction:
     loss: float
     loss_band: tuple[float, float]
     num_parameters_band: tuple[float, float]
-    isoflop_num_parameters: float | None = None
     sizes: tuple[float, float]
 
     @property
@@ -54,12 +53,12 @@ class ScalingPrediction:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingStudy:
-    """The points of a sweep's finished runs by budget, both fits (None: no minima were asked for)."""
+    """The points of a sweep's finished runs by budget, both fits."""
 
     name: str
     budgets: dict[float, list[LawPoint]]
     law: LawFit
-    isoflop: IsoflopFit | None
+    isoflop: IsoflopFit
     left_out: dict[str, str]
 
     @property
@@ -70,7 +69,6 @@ class ScalingStudy:
     def predict(self, flops: float) -> ScalingPrediction:
         """Predict the best size and its loss for an amount of compute."""
         size, tokens = optimum(self.law.surface, flops)
-        minima_law = self.isoflop.law if self.isoflop else None
         return ScalingPrediction(
             flops=flops,
             times_beyond=flops / self.law.most_flops,
@@ -80,14 +78,12 @@ class ScalingStudy:
             loss_band=self.law.band(lambda each: each.loss(*optimum(each, flops))),
             num_parameters_band=self.law.band(lambda each: optimum(each, flops)[0]),
             sizes=(min(p.num_parameters for p in self.points), max(p.num_parameters for p in self.points)),
-            isoflop_num_parameters=minima_law.num_parameters(flops) if minima_law else None,
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the fit under stable keys."""
         surface = self.law.surface
         bands = {name: self.law.band(lambda each, name=name: getattr(each, name)) for name in asdict(surface)}
-        minima = self.isoflop
         return {
             "sweep": self.name,
             "num_runs": len(self.points),
@@ -97,31 +93,28 @@ class ScalingStudy:
                 "bands": bands,
                 "residual": self.law.residual,
                 "most_flops": self.law.most_flops,
-                "isoflop": None
-                if minima is None
-                else {
-                    "minima": [{**asdict(each), "tokens": each.tokens} for each in minima.minima],
-                    "law": asdict(minima.law) if minima.law else None,
-                    "left_out": dict(minima.left_out),
+                "isoflop": {
+                    "minima": [{**asdict(each), "tokens": each.tokens} for each in self.isoflop.minima],
+                    "left_out": dict(self.isoflop.left_out),
                 },
             },
         }
 
 
-def study_of(path: Path, *, needs_minima: bool = True) -> ScalingStudy:
+def study_of(path: Path) -> ScalingStudy:
     """Fit the runs of a sweep.
 
     Raises:
         ConfigurationError: The path names no run.
-        DataError: Too few runs, sizes or budgets, or no budget with a best size within its models.
+        DataError: Too few runs, sizes or budgets.
     """
     folders = find_runs([path])
     points, reasons = _read(folders)
     names = names_apart(folders)
     left_out = {names[folder]: reason for folder, reason in reasons.items()}
     budgets = by_budget(points)
-    minima = isoflop_fit(budgets) if needs_minima else None
-    return ScalingStudy(name=path.name, budgets=budgets, law=fit_law(points), isoflop=minima, left_out=left_out)
+    law, minima = fit_law(points), isoflop_fit(budgets)
+    return ScalingStudy(name=path.name, budgets=budgets, law=law, isoflop=minima, left_out=left_out)
 
 
 def read_law_point(folder: Path) -> LawPoint | str:

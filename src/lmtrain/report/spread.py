@@ -1,7 +1,7 @@
 """The spread of repeated runs, and the difference of two choices with its noise.
 
-Choices with the same seeds are compared seed by seed (Student's paired interval): a seed gives both the same data in
-the same order, so much of the noise cancels. With too few shared seeds the interval is Welch's (Biometrika 34, 1947).
+Choices are compared seed by seed (Student's paired interval): a seed gives both the same data in the same order, so
+much of the noise cancels. With too few shared seeds the noise is unknown.
 """
 
 import math
@@ -20,11 +20,6 @@ class Spread:
     num: int
     mean: float
     standard_deviation: float | None
-
-    @property
-    def squared_error(self) -> float | None:
-        """Return the variance of the mean."""
-        return None if self.standard_deviation is None else self.standard_deviation**2 / self.num
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +51,17 @@ def difference(of: Mapping[str, float], against: Mapping[str, float]) -> Differe
     shared = of.keys() & against.keys()
     if len(shared) > 1 or (shared and 1 in (len(of), len(against))):
         return _paired([of[seed] - against[seed] for seed in shared])
-    return _welch(spread([*of.values()]), spread([*against.values()]))
+    mean = statistics.fmean(of.values()) - statistics.fmean(against.values())
+    return Difference(mean=mean, plus_minus=None, is_paired=False)
 
 
 def _paired(differences: Sequence[float]) -> Difference:
     found = spread(differences)
-    if found.squared_error is None:
+    if found.standard_deviation is None:
         return Difference(mean=found.mean, plus_minus=None, is_paired=True)
-    width = student_quantile(CONFIDENCE, freedom=found.num - 1) * math.sqrt(found.squared_error)
+    error = found.standard_deviation / math.sqrt(found.num)
+    width = student_quantile(CONFIDENCE, freedom=found.num - 1) * error
     return Difference(mean=found.mean, plus_minus=width, is_paired=True)
-
-
-def _welch(of: Spread, against: Spread) -> Difference:
-    mean, errors = of.mean - against.mean, (of.squared_error, against.squared_error)
-    if errors[0] is None or errors[1] is None:
-        return Difference(mean=mean, plus_minus=None, is_paired=False)
-    total = errors[0] + errors[1]
-    if total == 0.0:
-        return Difference(mean=mean, plus_minus=0.0, is_paired=False)
-    freedom = total**2 / (errors[0] ** 2 / (of.num - 1) + errors[1] ** 2 / (against.num - 1))
-    width = student_quantile(CONFIDENCE, freedom=freedom) * math.sqrt(total)
-    return Difference(mean=mean, plus_minus=width, is_paired=False)
 
 
 def student_quantile(confidence: float, *, freedom: float) -> float:

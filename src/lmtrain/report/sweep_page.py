@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.charts import ink_of, line_chart, plot, square
+from lmtrain.report.charts import ink_of, plot, square
 from lmtrain.report.comparison import Comparison, compare
 from lmtrain.report.comparison_page import (
     FINALS_HEAD,
@@ -20,7 +20,7 @@ from lmtrain.report.comparison_page import (
     target_words,
     verdict_words,
 )
-from lmtrain.report.markup import Markup, joined, section, table, tag, tiles, web_page
+from lmtrain.report.markup import Markup, joined, section, table, tag, web_page
 from lmtrain.report.runs.facts import REPORT_FILE, RunRecord
 from lmtrain.report.runs.find import find_runs
 from lmtrain.report.spread import lead_words
@@ -60,7 +60,7 @@ def sweep_page(sweep: Path) -> str:
     states = [run.shown_status.lower() for run in runs.values()]
     counted = states if book is None else [trial.state.replace("_", " ") for trial in book.trials]
     counts = ", ".join(f"{number} {state}" for state, number in Counter(counted).items())
-    header = [tag("h1", sweep.name), tag("p", f"{format_count(len(counted), 'trial')}: {counts}"), _tiles(found)]
+    header = [tag("h1", sweep.name), tag("p", f"{format_count(len(counted), 'trial')}: {counts}")]
     compared = [tag("p", refusal)] if found is None else [_curves(found), _tables(found), _notes(found)]
     return web_page(
         f"{sweep.name}: a sweep of lmtrain",
@@ -89,11 +89,10 @@ def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
 
 
 def sweep_sections(book: SweepFile) -> Markup:
-    """Return what sweep.json has: the best trial, the best score so far, and each trial's end."""
+    """Return what sweep.json has: the best trial, and each trial's end."""
     if book.unranked:
         return joined([section("No best", tag("p", book.unranked)), _ends(book)])
-    scored = book.finished()
-    return joined([_best(book), _history(scored, metric=book.metric), _ends(book)])
+    return joined([_best(book), _ends(book)])
 
 
 def _best(book: SweepFile) -> Markup:
@@ -104,15 +103,6 @@ def _best(book: SweepFile) -> Markup:
     if noise := noise_words(scored):
         parts.append(tag("p", f"{noise[0].upper()}{noise[1:]}."))
     return section(f"The best: trial {best.number}", *parts)
-
-
-def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:
-    """Draw the best score so far over the trials."""
-    best: list[tuple[float, float]] = []
-    for trial in sorted(scored, key=lambda each: each.number):
-        best.append((float(trial.number), min([trial.score or 0.0, *(score for _, score in best[-1:])])))
-    name = f"Best {metric} so far, over the trials' numbers"
-    return section(name, line_chart(best, name=name, show_across="trial {:.0f}".format))
 
 
 def _ends(book: SweepFile) -> Markup:
@@ -131,18 +121,6 @@ def _ends(book: SweepFile) -> Markup:
     ]
     head = ("trial", "state", book.metric, *keys, "time", "reason")
     return section("Trials" if book.unranked else "Trials, the best first", table(rows, head=head))
-
-
-def _tiles(found: Comparison | None) -> Markup:
-    if found is None:
-        return Markup("")
-    best = found.choices[0]
-    shown = [
-        (f"bits per byte of the best: {best.label}", f"{best.final.mean:.4f}"),
-        ("choice" if len(found.choices) == 1 else "choices", str(len(found.choices))),
-        ("seed of the best" if best.final.num == 1 else "seeds of the best", str(best.final.num)),
-    ]
-    return tiles(shown)
 
 
 def _curves(found: Comparison) -> Markup:

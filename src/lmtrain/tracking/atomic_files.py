@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -76,13 +76,11 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def file_lock(
-    path: Path, *, wait_seconds: float, note: str = "", refusal: str = "", waiting: Callable[[str], None] | None = None
-) -> Generator[None]:
+def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str = "") -> Generator[None]:
     """Hold the lock file at path while the body runs; note names its holder to others.
 
-    `waiting` is called once with the holder's note if the lock is not free at first. This is a record lock: unlike
-    flock it is not inherited by forked loader workers, which outlive a killed run for a moment.
+    This is a record lock: unlike flock it is not inherited by forked loader workers, which outlive a killed run for a
+    moment.
 
     Raises:
         EnvironmentProblem: It cannot be written, or is not free in time; then the message is refusal, with the holder's
@@ -99,9 +97,6 @@ def file_lock(
             holder = file.read().strip() or "another process"
             if time.monotonic() >= deadline:
                 raise EnvironmentProblem((refusal or f"{path} is held by HOLDER.").replace("HOLDER", holder))
-            if waiting:
-                waiting(holder)
-                waiting = None
             time.sleep(POLL_SECONDS)
         file.truncate(0)
         file.write(note)

@@ -6,7 +6,6 @@ import pytest
 from lmtrain.cli.commands.outcome import OutcomeLine
 from lmtrain.errors import Diverged
 from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
-from tests.report.compared_folder import write
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict:
@@ -40,18 +39,6 @@ def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: py
     assert last_line(capsys)["exit_reason"] == "callbacks.early_stopping ended it at step 2"
     OutcomeLine(folder=written(tmp_path / "stopped", step=2)).print_after(lambda: 143)
     assert last_line(capsys)["exit_reason"] == "terminated"
-
-
-def test_a_run_done_with_other_settings_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write(tmp_path / "run", lr=0.1)
-    lines = {}
-    for lr in (0.1, 0.5):
-        config = json.loads((run / "attempts/1/job.json").read_text())["config"]
-        config["optimizer"]["lr"] = lr
-        OutcomeLine(folder=run, settings=config).print_after(lambda: 0)
-        lines[lr] = last_line(capsys)
-    assert "nothing was trained" not in lines[0.1]["exit_reason"]
-    assert lines[0.5]["exit_reason"] == "nothing was trained: the run is done with optimizer.lr=0.1, not 0.5"
 
 
 def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

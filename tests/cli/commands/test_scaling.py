@@ -48,7 +48,7 @@ def test_a_sweep_gives_its_law_and_a_prediction(tmp_path: Path, capsys: pytest.C
     assert scaling([str(sweep), "--flops", "1e22"]) == 0
     assert "too far beyond it for the band" in capsys.readouterr().out
     small = sweep_of(tmp_path / "small", [1e18, 1e19, 1e20], [0.001, 0.002, 0.003, 0.004])
-    assert scaling([str(small), "--law-only"]) == 0
+    assert scaling([str(small)]) == 0
     assert "The law's best size is far from all models of the sweep" in capsys.readouterr().out
 
 
@@ -66,8 +66,6 @@ def test_runs_of_one_name_in_two_sweeps_all_count(tmp_path: Path, capsys: pytest
 
 
 def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No budget has a best size within its models"):
-        scaling([str(sweep_of(tmp_path / "small", [1e18, 1e19, 1e20], [0.05, 0.1, 0.2]))])
     with pytest.raises(DataError, match="4 finished runs are too few"):
         scaling([str(sweep_of(tmp_path / "few", [1e18], [0.5, 1.0, 2.0, 4.0]))])
     with pytest.raises(ConfigurationError, match="holds no run"):

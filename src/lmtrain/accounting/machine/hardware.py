@@ -48,23 +48,6 @@ class Device:
     data_sheet: str = ""  # the title of the document of these figures
     has_bf16: bool = True
 
-    @classmethod
-    def of_rates(cls, name: str, *, peak_flops: float, memory_bytes_per_second: float) -> "Device":
-        """Return a device known by its dense peak in every format and its memory's bandwidth."""
-        return cls(
-            name=name,
-            half=peak_flops,
-            tf32=peak_flops,
-            fp32=peak_flops,
-            fp8=peak_flops,
-            memory_bytes=0,
-            memory_bytes_per_second=memory_bytes_per_second,
-            link_bytes_per_second=0,
-            host_bytes_per_second=None,
-            power_watts=0,
-            num_multiprocessors=0,
-        )
-
     def peak_flops(self, dtype: MatmulDtype) -> float | None:
         """Return dense FLOP/s of matmuls in `dtype`, or None where the table has none."""
         bf16 = self.half if self.has_bf16 else None
@@ -198,9 +181,7 @@ def find_devices(words: str) -> tuple[Device, ...]:
     near = did_you_mean([name for name in DEVICES if (_words(words) - vendors) & _words(name)]) or suggest(
         words, DEVICES
     )
-    raise ConfigurationError(
-        f"device={words} is not in the hardware table; set peak_flops=100T memory_bytes_per_second=1TB of yours.{near}"
-    )
+    raise ConfigurationError(f"device={words} is not in the hardware table.{near}")
 
 
 def _words(name: str) -> set[str]:

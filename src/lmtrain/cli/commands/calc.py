@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from rich.console import RenderableType
 
-from lmtrain.accounting.machine.hardware import DEVICES, MATMUL_DTYPES, Device, find_devices
+from lmtrain.accounting.machine.hardware import DEVICES, MATMUL_DTYPES, find_devices
 from lmtrain.accounting.machine.number_formats import BITS, find_format, parse_shape, require_format
-from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.roofline import Shape, product_of, product_times
 from lmtrain.cli.help import HELP_FLAGS
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
@@ -27,16 +26,12 @@ USAGE: Final = """\
 
   device=NAME        a product's exact name, or words of it
   dtype=NAME         bf16, fp16, tf32, fp32 or fp8; a tensor's also others
-  peak_flops=100T memory_bytes_per_second=1TB
-                     a device of yours: its dense peak in FLOP/s, its memory's
-                     bandwidth
   --json             one object
 
 Amounts: 4K is 4000, 4Ki is 4096. Time, devices, dollars, FLOPs, tokens and
 parameters of a run: `lmtrain plan --help`.
 """
-OWN: Final = ("peak_flops", "memory_bytes_per_second")  # of a device outside the table
-KEYS: Final = {"tensor": ("dtype",), "matmul": ("dtype", "device", *OWN)}
+KEYS: Final = {"tensor": ("dtype",), "matmul": ("dtype", "device")}
 
 
 def calc(words: list[str], *, program: str = "lmtrain calc") -> int:
@@ -77,8 +72,9 @@ def _tensor(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any]
 def _matmul(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any], RenderableType]:
     left, right = _operands(shapes)
     product = product_of(left, right)
+    devices = find_devices(settings["device"]) if "device" in settings else [*DEVICES.values()]
     dtypes = [require_format(settings["dtype"], MATMUL_DTYPES)] if "dtype" in settings else ["bf16"]
-    rows = [*product_times(product, _devices(settings), [one for one in MATMUL_DTYPES if one in dtypes])]
+    rows = [*product_times(product, devices, [one for one in MATMUL_DTYPES if one in dtypes])]
     if not rows:
         raise ConfigurationError(f"dtype={dtypes[0]}: device={settings.get('device')} has no such peak.")
     found = {"left": left, "right": right, "flops": product.flops, "rows": [row.to_json() for row in rows]}
@@ -99,15 +95,3 @@ def _operands(typed: list[str]) -> tuple[Shape, Shape]:
         )
     m, k, n = numbers
     return (m, k), (k, n)
-
-
-def _devices(settings: dict[str, str]) -> list[Device]:
-    """Return the typed devices, one described by its own rates, or all known ones."""
-    if not settings.keys() & set(OWN):
-        return [*(find_devices(settings["device"]) if "device" in settings else DEVICES.values())]
-    if missing := [key for key in OWN if key not in settings]:
-        raise ConfigurationError(f"{missing[0]} is missing; set it together with {OWN[0]} and {OWN[1]}.")
-    peak, rate = (parse_quantity(settings[key], key) for key in OWN)
-    if min(peak, rate) <= 0:
-        raise ConfigurationError(f"{OWN[0]} and {OWN[1]} must be above 0.")
-    return [Device.of_rates(settings.get("device", "your device"), peak_flops=peak, memory_bytes_per_second=rate)]

@@ -1,17 +1,14 @@
 """`lmtrain evaluate MODEL`: bits per byte of text, CORE, chat tasks and those of lm-eval, each with its noise."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.cli.commands.evaluate_input import evaluation_parser, read_input, require_flags
 from lmtrain.cli.commands.model_flags import read_model, require_model
-from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.errors import EXIT_DONE
 from lmtrain.json_output import print_json
-from lmtrain.run.compose.flag_parser import UNKNOWN
 
 if TYPE_CHECKING:
     from lmtrain.inference.loaded_model import LoadedModel
@@ -34,13 +31,7 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
         DataError: The text, the data or the bundle is missing or damaged.
         EnvironmentProblem: A package of an extra is missing.
     """
-    parser = evaluation_parser(program)
-    asked, more = parser.parse_known_args(words)
-    if more and all(Path(word).exists() for word in more):
-        each = " and ".join(f"`{program} {shlex.quote(one)}`" for one in (str(asked.run), *more))
-        raise ConfigurationError(f"{program} scores one model at a time; write {each}.")
-    if more:
-        parser.error(UNKNOWN + " ".join(more))
+    asked = evaluation_parser(program).parse_args(words)
     require_flags(asked)
     require_model(asked)
     wanted = read_input(asked)

@@ -16,7 +16,7 @@ from lmtrain.errors import (
 from lmtrain.json_output import print_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.events import EARLY_STOPPING
-from lmtrain.tracking.redaction import redact, redact_text
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.sweep_file import read_sweep
 
 STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated", EXIT_REQUEUE: "queue me again"}
@@ -24,11 +24,10 @@ STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated"
 
 @dataclass(kw_only=True)
 class OutcomeLine:
-    """The line that --json asks for; `folder` is of the run or sweep, `settings` the config of a run."""
+    """The line that --json asks for; `folder` is of the run or sweep."""
 
     speaks: bool = True
     folder: Path | None = None
-    settings: dict[str, Any] | None = None
     _message: str | None = field(default=None, init=False)
 
     def print_after(self, train: Callable[[], int]) -> int:
@@ -59,15 +58,7 @@ class OutcomeLine:
                 "best": None if best is None else asdict(best),
                 "unranked": book.unranked,
             }
-        changed = self._changed_settings() if code == EXIT_DONE else None
-        return line | run_outcome(self.folder, code, self._message or changed)
-
-    def _changed_settings(self) -> str | None:
-        """Say that a run was done already with other settings than asked for, None if it has these."""
-        from lmtrain.report.compared_runs import changed_settings
-
-        changed = changed_settings(self.folder, redact(self.settings)) if self.folder and self.settings else ""
-        return f"nothing was trained: the run is done with {changed}" if changed else None
+        return line | run_outcome(self.folder, code, self._message)
 
 
 def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """`lmtrain push RUN OWNER/NAME`: a run's newest checkpoint, exported, to the Hugging Face Hub."""
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import find_job
 
 LOCK: Final = "push.lock"
-WAIT_SECONDS: Final = 24 * 3600  # for an earlier push of the same run
+WAIT_SECONDS: Final = 3.0  # a killed process needs a moment to be gone
 
 
 def push(words: list[str], *, program: str = "lmtrain push") -> int:
@@ -35,15 +34,11 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     token = require_repository(asked.repository)
     (run / PUSH_FOLDER).mkdir(exist_ok=True)
 
-    def waiting(holder: str) -> None:
-        print(f"{run} is being pushed by {holder}; this push waits for its end.", file=sys.stderr, flush=True)
-
     lock = file_lock(
         run / PUSH_FOLDER / LOCK,
         wait_seconds=WAIT_SECONDS,
         note=f"process {this_process()}, to {asked.repository}",
         refusal=f"{run} is being pushed by HOLDER; wait for it.",
-        waiting=waiting,
     )
     with lock:
         folder = make_push_folder(asked.run, weights=asked.weights, allowed=asked.allow_target)

@@ -25,7 +25,7 @@ TERMS: Final = {
 def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
     """Fit a sweep's runs and print the law, the best sizes, and a prediction."""
     asked = _parser(program).parse_args(words)
-    study = study_of(asked.sweep.absolute(), needs_minima=not asked.law_only)
+    study = study_of(asked.sweep.absolute())
     predicted = study.predict(_flops(asked.flops, study))
     if asked.json:
         print_json(study.to_json() | {"predicted": asdict(predicted) | {"warning": predicted.warning}})
@@ -46,7 +46,6 @@ def _parser(program: str) -> FlagParser:
     add = parser.add_argument
     add("sweep", type=Path, help="runs/sweep-ID, or a folder with runs below it")
     add("--flops", metavar="FLOPS", help=f"compute to predict for ({BEYOND:g} times the largest run's)")
-    add("--law-only", action="store_true", help="fit the law even if no budget has a best size")
     add_json(parser)
     return parser
 
@@ -69,10 +68,10 @@ def _law_lines(study: ScalingStudy) -> list[str]:
         lines.append(f"  {letter:<6} {getattr(law.surface, name):<10.4g} {low:.4g} to {high:.4g}")
     draws = f"bands: 95% of {len(law.draws)} draws of the runs"
     lines.append(f"  error  {law.residual:.2%} of a loss, root mean square; {draws}")
-    for each in isoflop.minima if isoflop else ():
+    for each in isoflop.minima:
         size, tokens = format_quantity(each.num_parameters), format_quantity(each.tokens)
         lines.append(f"best at {each.flops:.3g} FLOPs: {size} parameters on {tokens} tokens, loss {each.loss:.4f}")
-    for budget, reason in (isoflop.left_out if isoflop else {}).items():
+    for budget, reason in isoflop.left_out.items():
         lines.append(f"no best size at {budget} FLOPs: {reason}")
     return lines
 
@@ -84,6 +83,4 @@ def _prediction_lines(predicted: ScalingPrediction) -> list[str]:
         f"predicted at {predicted.flops:.3g} FLOPs, {predicted.times_beyond:.3g} times the largest run's:",
         f"  {size} parameters on {tokens} tokens, loss {predicted.loss:.4f}, {low:.4f} to {high:.4f}",
     ]
-    if predicted.isoflop_num_parameters:
-        lines.append(f"  by the minima alone {format_quantity(predicted.isoflop_num_parameters)} parameters")
     return lines + ([predicted.warning] if predicted.warning else [])

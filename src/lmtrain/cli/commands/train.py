@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmtrain.cli.help import HELP_FLAGS, help_page
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
@@ -34,16 +34,16 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     asked = OutcomeLine(speaks=outer is None or outer.rank == 0)
     words = [word for word in words if word != "--json"]
 
-    def tell(folder: Path, config: dict[str, Any] | None = None) -> None:
-        asked.folder, asked.settings = folder, config
+    def tell(folder: Path) -> None:
+        asked.folder = folder
 
     return asked.print_after(lambda: _train(words, program=program, tell=tell))
 
 
-def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda *_: None) -> int:
+def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lambda _: None) -> int:
     """Train; all trials are checked first, and the worst exit code counts.
 
-    `tell` learns the folder, once known, and of a single run the config.
+    `tell` learns the folder, once known.
     """
     began = time.monotonic()
     if HELP_FLAGS & set(words):
@@ -80,7 +80,7 @@ def _train(words: list[str], *, program: str, tell: Callable[..., None] = lambda
     from lmtrain.run.execution.start import start
 
     job = _built(make_job(runs[0], arguments), outer)
-    tell(job.folder, job.config.values)
+    tell(job.folder)
     return start(replace(job, began=began, program=program), outer=outer)
 
 
