@@ -77,10 +77,10 @@ def test_a_device_is_measured_until_two_results_agree(
         calls.append(rates[len(calls)])
         return MeasuredDevice(kind="cpu", name="x", matmul_flops={"fp32": calls[-1], "bf16": 7.0})
 
-    settled = measure_until_two_agree(measure)
+    device, finding = measure_until_two_agree(measure)
     assert len(calls) == num_tries
-    assert settled.device.matmul_flops == {"fp32": best, "bf16": 7.0}
-    assert settled.finding.state == state
+    assert device.matmul_flops == {"fp32": best, "bf16": 7.0}
+    assert finding.state == state
 
 
 def test_a_cpu_is_measured_with_its_threads_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from typing import Final
 
 import torch
 
-from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.doctor.finding import Finding, graded
@@ -65,14 +64,6 @@ def driver(found: list[Gpu], smi: str | None) -> Finding:
         is_bad=bool(version),
         fix="install a torch built for CUDA that fits the driver, and check CUDA_VISIBLE_DEVICES",
     )
-
-
-def known_peaks(found: list[Gpu]) -> list[Finding]:
-    """Warn of a device whose peak is not known."""
-    if unknown := [gpu.name for gpu in found if find_device(gpu.name) is None]:
-        fix = "the measured matmul peak is used for MFU; set cluster.peak_flops to the data sheet's dense peak"
-        return [Finding(name="known peak", state="warn", found=f"not in the table: {unknown[0]}", fix=fix)]
-    return []
 
 
 def lacking_formats(found: list[Gpu]) -> frozenset[str]:

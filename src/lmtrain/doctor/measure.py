@@ -3,14 +3,13 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
 import torch
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
-from lmtrain.accounting.observed.measured import TOLERANCE, MeasuredDevice, Tries, until_two_agree
+from lmtrain.accounting.observed.measured import TOLERANCE, MeasuredDevice, until_two_agree
 from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.precision.cpu_products import cpu_matmul_precision
@@ -23,24 +22,12 @@ COPIES: Final = 5
 DTYPES: Final[dict[MatmulDtype, torch.dtype]] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settled:
-    """A device at the best rates of all tries."""
-
-    device: MeasuredDevice
-    tries: Tries[MeasuredDevice]
-
-    @property
-    def finding(self) -> Finding:
-        """Return whether the rates can be relied on."""
-        fix = f"end other work and measure again: on an idle machine two results are within {TOLERANCE:.0%}"
-        return graded("measurement", self.tries.words, fix=fix, is_worse=not self.tries.agree)
-
-
-def measure_until_two_agree(measure: Callable[[], MeasuredDevice]) -> Settled:
-    """Measure two to five times, and keep the best rates."""
+def measure_until_two_agree(measure: Callable[[], MeasuredDevice]) -> tuple[MeasuredDevice, Finding]:
+    """Measure two to five times; return the device at its best rates, and whether they can be relied on."""
     tries = until_two_agree(measure, _rates)
-    return Settled(device=reduce(MeasuredDevice.at_best, tries.results), tries=tries)
+    fix = f"end other work and measure again: on an idle machine two results are within {TOLERANCE:.0%}"
+    found = graded("measurement", tries.words, fix=fix, is_worse=not tries.agree)
+    return reduce(MeasuredDevice.at_best, tries.results), found
 
 
 def _rates(device: MeasuredDevice) -> dict[str, float]:

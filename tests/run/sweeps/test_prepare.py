@@ -50,7 +50,7 @@ def prepared(root: Path, *words: str) -> int:
         (["callbacks.validation=null"], "sweep.metric=validation/bits_per_byte needs callbacks.validation"),
         (
             ["sweep.metric=validation/ema_loss"],
-            "needs weight_average; set sweep.metric=validation/loss.",
+            "sweep.metric: must be one of validation/bits_per_byte, ",
         ),
         (["sweep.metric=validation/code/loss"], "must be one of validation/bits_per_byte, "),
         (["callbacks.graceful_stop=null", "sweep.pruner=median"], "callbacks.graceful_stop, which is switched off"),

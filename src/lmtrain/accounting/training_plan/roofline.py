@@ -62,14 +62,9 @@ class ProductTime:
         """Return the FLOPs for each byte moved."""
         return self.flops / self.num_bytes
 
-    @property
-    def balance(self) -> float:
-        """Return the FLOPs per byte at equal times of computing and moving."""
-        return self.peak_flops / self.bytes_per_second
-
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers."""
-        names = ("seconds", "is_bound_by_memory", "intensity", "balance")
+        names = ("seconds", "is_bound_by_memory", "intensity")
         return asdict(self) | {name: getattr(self, name) for name in names}
 
 

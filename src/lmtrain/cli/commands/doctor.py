@@ -43,12 +43,12 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         sys.stderr.write("measuring this machine until two results agree ...\n")
         from lmtrain.doctor.measure import measure_until_two_agree  # torch
 
-        settled = measure_until_two_agree(partial(_measure, config))
+        device, measured = measure_until_two_agree(partial(_measure, config))
         cache = Path(config.run.cache)
-        write_measurements(cache, read_measurements(cache).with_device(settled.device))
-        findings = [*examine(config), settled.finding]
+        write_measurements(cache, read_measurements(cache).with_device(device))
+        findings = [*examine(config), measured]
         is_ready = all(finding.state != "bad" for finding in findings)
-        _show(findings, settled.device, as_json=asked.json, is_ready=is_ready)
+        _show(findings, device, as_json=asked.json, is_ready=is_ready)
         codes.append(EXIT_DONE if is_ready else EXIT_NO)
     return max(codes, default=EXIT_DONE)
 
@@ -77,7 +77,6 @@ def examine(config: RunConfig) -> list[Finding]:
     fitting = words_of(PrecisionFacts, lambda each: each.bytes_of.matmul not in lacking, has_bf16="bf16" not in lacking)
     return [
         checks.driver(found, checks.nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")),
-        *checks.known_peaks(found),
         checks.precision_support(lacking, wanted=setting.precision, fitting=one_of(fitting)),
         *checks.links(
             len(found),

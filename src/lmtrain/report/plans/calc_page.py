@@ -31,19 +31,18 @@ def matmul_page(left: Shape, right: Shape, product: MatrixProduct, rows: Sequenc
             f"{row.num_bytes / 1e9:,.4g}",
             f"{row.peak_flops / 1e12:,.4g}",
             f"{row.intensity:,.4g}",
-            f"{row.balance:,.4g}",
             _time(row.seconds),
             "memory" if row.is_bound_by_memory else "compute",
         ]
         for row in rows
     ]
-    head = ("", "dtype", "GB", "TFLOP/s", "FLOP/byte", "balance", "time", "bound by")
+    head = ("", "dtype", "GB", "TFLOP/s", "FLOP/byte", "time", "bound by")
     return Group(
         Text(f"{list(left)} x {list(right)} -> {[*left[:-1], right[-1]]}"),
         Text(f"{product.flops:.4g} FLOPs = {times}2 x {m:,} x {k:,} x {n:,}\n"),
         columns(cells, head=head),
         Text("\ntime: at best, the longer of FLOPs / peak and bytes / bandwidth (the roofline)."),
-        Text("Peaks are dense. balance: the FLOP/byte from which on computing takes longer."),
+        Text("Peaks are dense."),
     )
 
 

@@ -95,4 +95,5 @@ def matmul_rate(matmul: MatmulDtype, *, uses_gpu: bool) -> float | None:
     """Return the measured FLOP/s of square matrix products in a format; None: unknown."""
     if not uses_gpu:
         return settled_matmul(matmul) if matmul in CPU_DTYPES else None
-    return measure_until_two_agree(partial(measure_gpu, copy_bytes=2**20)).device.matmul_flops.get(matmul)
+    device, _ = measure_until_two_agree(partial(measure_gpu, copy_bytes=2**20))
+    return device.matmul_flops.get(matmul)

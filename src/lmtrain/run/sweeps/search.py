@@ -24,10 +24,8 @@ from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.sweep import Sweep
 from lmtrain.run.validators.callbacks import (
-    OF_AVERAGES,
     callback_facts,
     held_out_passes,
-    keeps_no_average,
     logged_metrics,
 )
 from lmtrain.search.search_settings import SearchSettings
@@ -126,10 +124,6 @@ def require_metric(config: RunConfig, settings: SearchSettings) -> None:
     if metric.startswith("validation/") and not any(facts.reads for facts in callback_facts(config)):
         raise ConfigurationError(
             f"sweep.metric={metric} needs callbacks.validation, which is switched off; set sweep.metric=train/loss."
-        )
-    if metric in OF_AVERAGES and keeps_no_average(config):
-        raise ConfigurationError(
-            f"sweep.metric={metric} needs weight_average; set sweep.metric={metric.replace('ema_', '')}."
         )
     logged = logged_metrics(config)
     if metric not in logged and all(node.target.startswith(OURS) for node in config.callbacks.values()):

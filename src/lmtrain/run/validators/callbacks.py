@@ -44,13 +44,8 @@ def logged_metrics(config: RunConfig) -> list[str]:
     """Return the metrics that a run logs of which a lower value is better."""
     sources: dict[str, object] = config.data.get("sources") or {}
     of_sources = [f"validation/{name}/bits_per_byte" for name in sources] if len(sources) > 1 else []
-    known = [name for name in KNOWN_METRICS if not (name in OF_AVERAGES and keeps_no_average(config))]
-    return [*known, *of_sources]
-
-
-def keeps_no_average(config: RunConfig) -> bool:
-    """Return whether a run keeps no average of its weights to score."""
-    return gives_nothing(config.weight_average.target)
+    without = OF_AVERAGES if gives_nothing(config.weight_average.target) else ()
+    return [*(name for name in KNOWN_METRICS if name not in without), *of_sources]
 
 
 def require_passes(config: RunConfig) -> None:
