@@ -24,6 +24,8 @@ _EXAMPLES: Final[dict[str, str]] = {
     "bytes": "80GiB, 80GB or a plain number",
     "usd": "$500, 500 or 1.2K",
 }
+_SHARE: Final = re.compile(r"(\d+(?:\.\d*)?)\s*%")
+_OF_STEPS: Final = re.compile(r"(warmup|warmdown)_(steps|tokens)$")
 _DEVICE_HOURS: Final = "device_hours"
 LARGEST: Final = sys.float_info.max
 _TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -179,6 +181,9 @@ def _is_finite(value: object) -> bool:
 
 def _not_a_quantity(value: object, unit: Unit, key: str) -> ConfigurationError:
     kind = _kind(unit)
+    if isinstance(value, str) and (share := _SHARE.fullmatch(value.strip())):
+        of_shares = _OF_STEPS.sub(r"\1_fraction", key)
+        return ConfigurationError(f"{key}={value} is a share; write it as {of_shares}={float(share.group(1)) / 100:g}.")
     sign = " of at least 0" if isinstance(value, str) and value.strip().startswith("-") else ""
     return ConfigurationError(f"{key}={value} is not {_NOUN[kind]}{sign}; write it as {_EXAMPLES[kind]}.")
 
