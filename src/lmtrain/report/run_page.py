@@ -13,7 +13,7 @@ from lmtrain.report.charts import COLOURS, square, time_bars
 from lmtrain.report.ledger import RunLedger
 from lmtrain.report.ledger_page import fact_rows, kinds_of_time, reasons
 from lmtrain.report.markup import Markup, details, joined, section, table, tag, tiles, web_page
-from lmtrain.report.profile_page import profile_section
+from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.report_card import shown_score
 from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.runs.facts import REPORT_FILE
@@ -50,7 +50,9 @@ def report_page(folder: Path) -> str:
     parts = [_header(run), *curve_sections(run)]
     if run.has_accounts:
         parts += [_time(run), _plan(run)]
-    parts += [profile_section(folder), _held_out(run), _evaluated(folder)]
+    if profile := profile_lines(folder):
+        parts.append(section("Profile", tag("pre", "\n".join(profile))))
+    parts += [_held_out(run), _evaluated(folder)]
     parts += [section("Samples of what it writes", *_samples(run)), _checkpoints(run), _settings(folder)]
     return web_page(f"{run.name}: a run of lmtrain", *parts)
 
