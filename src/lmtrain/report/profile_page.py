@@ -1,6 +1,7 @@
 """A run's profile, of its time and its memory, as lines for the end of a run and for its page."""
 
 from pathlib import Path
+from typing import Any
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.visible_text import visible
@@ -15,7 +16,8 @@ def profile_lines(folder: Path) -> list[str]:
     for path in sorted(place.glob("operators_rank*.txt")):
         lines += map(visible, foreign_json.read_bytes(path).decode(errors="replace").splitlines())
     for path in sorted(place.glob("memory_rank*.json")):
-        if peak := (memory := read_json(path)).get("peak"):
+        memory: dict[str, Any] = read_json(path)
+        if peak := memory.get("peak"):
             whole = format_quantity(sum(peak.values()), "bytes")
             rank, step, device = memory["rank"], memory["step"], memory["device"]
             lines.append(f"Memory of rank {rank} at the fullest moment of step {step} on {device}, {whole}:")
