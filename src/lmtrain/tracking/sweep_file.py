@@ -153,6 +153,7 @@ def read_sweep(folder: Path) -> SweepFile | None:
         raise _of_another_version(folder)
     try:
         trials: Any = [_trial(each) for each in row.pop("trials")]
+        row.pop("shared", None)  # of 0.1
         return SweepFile(**row, trials=trials)
     except (TypeError, ValueError, KeyError, AttributeError) as odd:  # keys that this version does not know, or lacks
         raise _of_another_version(folder) from odd
@@ -167,6 +168,7 @@ def _of_another_version(folder: Path) -> DataError:
 
 def _trial(row: dict[str, Any]) -> SweepTrial:
     runs: Any = [_run(run) for run in row.pop("runs")]
+    row.pop("rounds", None)  # of 0.1
     return SweepTrial(**row, runs=runs)
 
 

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,17 @@ def test_a_kept_job_holds_no_secret_and_its_rank_gets_it_whole(tmp_path: Path, m
     for name, value in handed_over.items():
         monkeypatch.setenv(name, value)
     assert job_of_rank(tmp_path / "job.json") == job
+
+
+def test_a_run_of_0_1_has_its_parts_where_they_are_now(tmp_path: Path) -> None:
+    logger, profiler = "lmtrain.tracking.mlflow_tracking.MlflowTracking", "lmtrain.training.profiling.off.no_profiler"
+    config = {
+        "logger": {"_target_": logger},
+        "parts": [{"_target_": profiler}],
+        "model": {"_target_": "lmtrain.models.x.Y"},
+    }
+    (tmp_path / "job.json").write_text(json.dumps({"config": config, "overrides": [], "name": "a", "root": "runs"}))
+    now = load_job(tmp_path / "job.json").config
+    assert now["logger"]["_target_"] == "lmtrain.tracking.mlflow.tracking.MlflowTracking"
+    assert now["parts"][0]["_target_"] == "lmtrain.training.profilers.no_profiler"
+    assert now["model"] == config["model"]

@@ -74,6 +74,8 @@ def test_trials_of_a_sweep_hang_under_one_parent(root):
     assert (ended.info.run_name, ended.info.status) == ("lr-sweep", "FAILED")
     assert ended.data.metrics == {"best/validation/loss": 1.5}
     assert ended.data.tags["best.optimizer.lr"] == "0.1"
+    assert ended.data.tags["mlflow.source.name"] == "lmtrain train"
+    assert ended.data.tags["lmtrain.command"] == "lmtrain train -m optimizer.lr=0.1,1"
     assert [item.path for item in client_of(trials[0]).list_artifacts(parent)] == ["sweep.json"]
 
 

@@ -19,6 +19,21 @@ from lmtrain.tracking.run_folder import RunFolder
 
 # Where and how a run is executed, without effect on its results: not part of its name.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")
+# Modules that moved since a run's config was saved: the old path's beginning -> today's.
+MOVED_TARGETS = {
+    "lmtrain.composition.": "lmtrain.run.",
+    "data_pipelines.stages.repetition.": "data_pipelines.stages.quality.",
+    "lmtrain.tracking.csv_tracking.": "lmtrain.tracking.trackers.",
+    "lmtrain.tracking.mlflow_tracking.": "lmtrain.tracking.mlflow.tracking.",
+    "lmtrain.tracking.no_tracking.": "lmtrain.tracking.following.",
+    "lmtrain.tracking.tensorboard_tracking.": "lmtrain.tracking.trackers.",
+    "lmtrain.tracking.trackio_tracking.": "lmtrain.tracking.trackers.",
+    "lmtrain.tracking.wandb_tracking.": "lmtrain.tracking.trackers.",
+    "lmtrain.training.profiling.memory_trace.": "lmtrain.training.profilers.",
+    "lmtrain.training.profiling.off.": "lmtrain.training.profilers.",
+    "lmtrain.training.profiling.torch_trace.": "lmtrain.training.profilers.",
+    "lmtrain.optim.range_test.": "lmtrain.optim.schedules.",
+}
 HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
 
 
@@ -98,10 +113,23 @@ def load_job(path: Path) -> StoredJob:
     Raises:
         DataError: The file is not a job.
     """
-    stored = resolve_references(read_json(path))
+    stored = _with_current_targets(resolve_references(read_json(path)))
     if not isinstance(stored.get("config"), dict) or not {"overrides", "name", "root"} <= stored.keys():
         raise DataError(f"{path} is not the job of a run; restore it, or use another run.")
     return StoredJob(**{entry.name: stored[entry.name] for entry in fields(StoredJob) if entry.name in stored})
+
+
+def _with_current_targets(value: Any) -> Any:
+    """Return a saved config's values with each `_target_` under its present path."""
+    if isinstance(value, list):
+        return [_with_current_targets(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    current = {name: _with_current_targets(each) for name, each in value.items()}
+    for old, new in MOVED_TARGETS.items():
+        if isinstance(target := current.get("_target_"), str) and target.startswith(old):
+            current["_target_"] = new + target.removeprefix(old)
+    return current
 
 
 def job_of_rank(path: Path) -> Job:

@@ -152,9 +152,17 @@ def open_sweep(client: MlflowClient, store: Store, sweep: str, *, name: str = ""
 
 
 def end_sweep(client: MlflowClient, run_id: str, folder: Path, *, status: str) -> None:
-    """Give a sweep's parent run its best values and sweep.json, and its last state."""
+    """Give a sweep's parent run its command, commit, best values and sweep.json, and its last state."""
     found = read_sweep(folder)
     if found is not None:
+        program, _, _ = found.command.partition(" -m")
+        tags = {"mlflow.source.name": program, "lmtrain.command": found.command}
+        if found.trials and found.trials[0].runs:
+            attempts = RunFolder(folder / found.trials[0].runs[0].folder).attempts()
+            commit = read_json(attempts[-1] / "git.json").get("commit") if attempts else None
+            tags |= {"mlflow.source.git.commit": str(commit)} if commit else {}
+        for key, value in tags.items():
+            client.set_tag(run_id, key, redact_text(value)[:MAXIMUM_VALUE_CHARACTERS])
         if (best := found.best_trial()) is not None:
             for key, value in best.values.items():  # tags: a continued sweep may find another
                 client.set_tag(run_id, f"best.{tracking_key(key)}", redact_text(value)[:MAXIMUM_VALUE_CHARACTERS])
