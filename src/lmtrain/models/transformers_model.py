@@ -9,12 +9,14 @@ import importlib.util
 import inspect
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast, final
+from unittest.mock import patch
 
 import torch
 from jaxtyping import Float, Int
@@ -67,7 +69,10 @@ class TransformersModel(LogitsModel):
     ) -> tuple[Float[Tensor, "B T V"], None]:
         if isinstance(documents, EarlierTokens):
             return self._read_again(tokens, documents), None
-        if documents is None or isinstance(tokens, FakeTensor):  # as many bytes, and no values to see documents by
+        if isinstance(tokens, FakeTensor):  # as many bytes, and no values to see documents by
+            with _any_dtype_of_experts():
+                return super().features(tokens)
+        if documents is None:
             return super().features(tokens)
         if self._keeps_documents_apart is False:
             raise ConfigurationError(
@@ -154,6 +159,15 @@ def _library() -> Any:
     return library
 
 
+@contextmanager
+def _any_dtype_of_experts() -> Generator[None]:
+    """Let experts take their products for any dtype: torch's grouped ones take fake tensors in bf16 alone (2.13)."""
+    from transformers.integrations import moe
+
+    with patch.object(moe, "_can_use_grouped_mm", lambda *_: False):
+        yield
+
+
 def _keeps_documents_apart(module: Any) -> bool:
     """Return whether two documents in one row, by their positions, have the logits of each alone."""
     if module._is_stateful or "position_ids" not in inspect.signature(module.forward).parameters:  # noqa: SLF001
@@ -182,25 +196,47 @@ def _shape(text: str) -> ModelShape:
     try:
         one, two, three = (_forward_flops(config, step * times) for times in (1, 2, 3))
     except Exception:  # noqa: BLE001  a class may read values, which fake tensors lack
-        linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
+        linear = sum(one.numel() for one in _matrices(model)[0])
         return replace(counted, num_matmul_parameters=linear, attention=(AttentionShape(0, 0),) * num_blocks)
     squared = (three - 2 * two + one) / (2 * step**2)
     per_token = (two - one) / step - 3 * squared * step
     each, rest = divmod(round(squared / 2), num_blocks)  # of scores and of values, in one head a block
     widths = [each + (rest if index == 0 else 0) for index in range(num_blocks)]
     attention = tuple(AttentionShape(1, width // 2, value_width=width - width // 2) for width in widths)
-    return replace(counted, num_matmul_parameters=round(per_token / 2), attention=attention)
+    num_matmul = round(per_token / 2)
+    linear, experts = (sum(one.numel() for one in kind) for kind in _matrices(model))
+    num_idle = max(0, linear + experts - num_matmul) if experts else 0  # of experts not chosen for a token
+    return replace(
+        counted,
+        num_matmul_parameters=num_matmul,
+        num_active_parameters=counted.num_parameters - num_idle,
+        attention=attention,
+    )
+
+
+def _matrices(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the weights of linear layers, and stacks of experts' in one tensor."""
+    linear = [part.weight for part in model.modules() if isinstance(part, nn.Linear)]
+    convolved = {id(part.weight) for part in model.modules() if isinstance(part, nn.Conv1d)}
+    return linear, [one for one in model.parameters() if one.ndim == 3 and id(one) not in convolved]
 
 
 def _forward_flops(config: Mapping[str, Any], num_tokens: int) -> int:
     def on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
         return sdpa_flop_count(query, key, value)
 
-    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  torch 2.13 has no formula
+    def of_experts(rows: Any, experts: Any, *_: Any, **__: Any) -> int:
+        return 2 * rows[0] * experts[-2] * experts[-1]
+
+    operations = torch.ops.aten  # torch 2.13 has no formula of two
+    formulas = {
+        operations._scaled_dot_product_flash_attention_for_cpu: on_cpu,  # noqa: SLF001
+        operations._grouped_mm: of_experts,  # noqa: SLF001
+    }
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cpu"), torch.no_grad():
         module = build_module(config, dtype=torch.bfloat16)  # fake experts take no other
         module.config.use_cache = False
-        with FlopCounterMode(display=False, custom_mapping={kernel: on_cpu}) as counter:
+        with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
             module(torch.zeros(1, num_tokens, dtype=torch.int64))
     return counter.get_total_flops()
 
