@@ -26,7 +26,7 @@ def small_model():
 
 
 @contextmanager
-def served(loaded=None, *, num_texts=4, num_waiting=200, **settings):
+def served(loaded=None, *, num_texts=4, num_waiting=200, header_seconds=10.0, **settings):
     """Serve until the block ends; gives a client of its address, whose `worker` is the engine's, `server` uvicorn's."""
     loaded = loaded or small_model()
     worker = EngineWorker(loaded.engine(EngineLimits(num_texts=num_texts)), num_waiting=num_waiting)
@@ -34,7 +34,7 @@ def served(loaded=None, *, num_texts=4, num_waiting=200, **settings):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = http_server(app, host="127.0.0.1", port=port, drain_seconds=5)
+    server = http_server(app, host="127.0.0.1", port=port, drain_seconds=5, header_seconds=header_seconds)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
