@@ -24,10 +24,13 @@ from lmtrain.launch.process_group import join
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.delta_net import GatedDelta
 from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
 from lmtrain.models.mamba import Mamba2
 from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.short_convolution import ShortConvolution
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.muon import muon
 from lmtrain.optim.schedules import constant
@@ -81,6 +84,39 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
     "future": partial(
         Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=24, tie_embeddings=True,
         num_future_tokens=2,
+    ),
+    "latent": partial(
+        Llama, width=16, num_layers=3, num_heads=4, feed_forward_width=8, rotary_neighbours=True,
+        latent_attention=LatentWidths(latent=6, unrotated=4, rotated=2, value=4, query_latent=8),
+        experts=Experts(
+            num_experts=6, num_experts_per_token=2, scores="sigmoid", weight_scale=1.5, num_groups=3,
+            num_groups_per_token=2, bias_step=0.01, shared_width=12, dense_layers=(0,), dense_width=24,
+            load_balance_weight=0.01, router_z_weight=0.001,
+        ),
+    ),
+    "sinks": partial(
+        Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=12, attention_sinks=True,
+        window_tokens=5, window_pattern="SL", biases=("qkv", "output"),
+        experts=Experts(num_experts=3, num_experts_per_token=2, biases=True, gate_limit=0.02),
+    ),
+    "delta": partial(
+        Llama, width=16, num_layers=4, num_heads=4, num_kv_heads=2, feed_forward_width=12, qk_norm=True,
+        zero_centered_norms=True, rotary_share=0.5, attention_output_gate=True, recurrent_pattern="RRRA",
+        recurrent_layers=GatedDelta(num_key_heads=2, num_value_heads=4, key_width=4, value_width=6),
+        experts=Experts(num_experts=4, num_experts_per_token=2, shared_width=12, shared_gate=True),
+    ),
+    "convolution": partial(
+        Llama, width=16, num_layers=3, num_heads=4, num_kv_heads=2, feed_forward_width=24, qk_norm=True,
+        recurrent_layers=ShortConvolution(biases=True), recurrent_pattern="RAR",
+    ),
+    "after": partial(
+        Llama, width=16, num_layers=2, num_heads=4, feed_forward_width=24, norm_place="after", qk_norm=True,
+        qk_norm_over="width",
+    ),
+    "capped": partial(
+        Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=24, norm_place="both",
+        activation="geglu_tanh", attention_soft_cap=0.5, logit_soft_cap=3.0, embedding_multiplier=4.0,
+        attention_multiplier=0.7, window_tokens=5, window_pattern="SL", window_rope_base=100.0, tie_embeddings=True,
     ),
 }  # fmt: skip
 OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
