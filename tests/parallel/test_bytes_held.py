@@ -66,11 +66,13 @@ OF_A_NODE = {
     "tensor": "strategy.tensor_size=4",
     "fsdp_tensor": "strategy.tensor_size=4",
 }
+CUT_KINDS = ("deepseek_v2_lite", "gpt_oss_20b", "olmo_2_1b")
 CASES = [
+    *(pytest.param(model, "fsdp_tensor", marks=pytest.mark.slow) for model in CUT_KINDS),
     *((model, strategy) for model in SMALL for strategy in ("ddp", "hsdp", "context")),
     *(
         (model, strategy)
-        for model in ("llama_3_2_1b", "qwen_3_4b", "gpt2_124m")
+        for model in ("llama_3_2_1b", "qwen_3_4b", "gpt2_124m", "mixtral_8x7b", "olmoe_1b_7b")
         for strategy in ("tensor", "fsdp_tensor")
     ),
 ]

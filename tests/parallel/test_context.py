@@ -13,6 +13,7 @@ from lmtrain.evaluation.bits_per_byte import evaluate
 from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.context import context_facts
 from lmtrain.parallel.ulysses import HeadExchange, require_shares, share_heads
@@ -26,6 +27,7 @@ CASES: list[dict[str, Any]] = [
     {"model": "nano", "optimizer": "muon", "loss": "chunked", "recompute": "selective"},
     {"model": "olmoe", "optimizer": "adamw", "loss": "plain", "micro_batch_sequences": 4},
     {"model": "llama", "optimizer": "adamw", "loss": "plain", "recompute": True, "compile": "captured"},
+    {"model": "sinks", "optimizer": "adamw", "loss": "plain", "recompute": True},
 ]
 PAIR = {"strategy": "context", "settings": {"context_size": 2}, "micro_batch_sequences": 4}
 
@@ -113,6 +115,9 @@ def test_texts_of_any_length_are_scored_and_written_as_by_one_process(tmp_path: 
     assert len(list(tmp_path.glob("held*"))) == 2
 
 
+LATENT = LatentWidths(latent=4, unrotated=2, rotated=2, value=4)
+
+
 def llama(**settings: object) -> LanguageModel:
     sizes = {"width": 24, "num_layers": 1, "num_heads": 6, "feed_forward_width": 30, "vocab_size": 31}
     with torch.device("meta"):
@@ -130,6 +135,7 @@ def llama(**settings: object) -> LanguageModel:
             2,
             "model.key_smear=true reads the keys of earlier slices",
         ),
+        ({"latent_attention": LATENT}, 2, "model.latent_attention cannot be cut .* use strategy=fsdp"),
     ],
 )
 def test_heads_that_cannot_be_shared_are_refused_with_what_can(

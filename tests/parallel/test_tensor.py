@@ -15,7 +15,6 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.delta_net import GatedDelta
 from lmtrain.models.head import LossTotal, OutputHead
-from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama import Llama
 from lmtrain.models.mamba import Mamba2
 from lmtrain.models.mixture_of_experts import Experts
@@ -153,7 +152,6 @@ def test_a_checkpoint_comes_from_one_process_and_goes_on_in_shards_alone(
 
 DELTA = GatedDelta(num_key_heads=2, num_value_heads=2, key_width=4, value_width=4)
 MAMBA = Mamba2(num_heads=2, head_width=4, state_width=4)
-LATENT = LatentWidths(latent=4, unrotated=2, rotated=2, value=4)
 
 
 def llama(**settings: object) -> LanguageModel:
@@ -169,21 +167,16 @@ def llama(**settings: object) -> LanguageModel:
         ({"num_kv_heads": 2}, 3, "model.num_kv_heads=2 into parts. Did you mean 2?"),
         ({"num_heads": 4, "feed_forward_width": 30}, 4, "model.feed_forward_width=30 into parts. Did you mean 3?"),
         ({"vocab_size": 5, "num_heads": 4, "feed_forward_width": 8}, 4, "model.vocab_size=5 into parts"),
-        ({"qk_norm": True, "qk_norm_over": "width"}, 2, "model.qk_norm_over=width reads the heads of all ranks"),
-        ({"norm_place": "after"}, 2, "model.norm_place=after cannot be cut"),
-        ({"attention_sinks": True}, 2, "model.attention_sinks cannot be cut .* use strategy=fsdp"),
-        ({"attention_output_gate": True}, 2, "model.attention_output_gate cannot be cut .* use strategy=fsdp"),
         ({"recurrent_layers": DELTA, "recurrent_pattern": "R"}, 2, "model.recurrent_layers cannot be cut"),
         (
             {"recurrent_layers": MAMBA, "recurrent_pattern": "F", "single_branch_layers": True},
             2,
             "recurrent_layers cannot",
         ),
-        ({"latent_attention": LATENT}, 2, "model.latent_attention cannot be cut .* use strategy=fsdp"),
         (
-            {"experts": Experts(num_experts=4, num_experts_per_token=2)},
+            {"experts": Experts(num_experts=4, num_experts_per_token=2, shared_width=15)},
             2,
-            "model.experts cannot be cut .* use strategy=fsdp",
+            "model.experts.shared_width=15 into parts. Did you mean 1?",
         ),
     ],
 )

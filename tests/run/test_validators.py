@@ -112,7 +112,15 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (require_nodes_enough, "trainer.devices=2", "cluster=h100_8x trainer.num_nodes=2", r"cluster\.num_nodes=2"),
     (require_parts, "strategy=tensor trainer.devices=2", "loss=liger", r"^loss: must .*got liger.*loss=chunked"),
     (require_parts, "strategy=tensor trainer.devices=2", "trainer.devices=8", r"model\.num_heads=2 .*Did you mean 2"),
-    (require_parts, "strategy=fsdp trainer.devices=2", "strategy=tensor model=mixtral_tiny", r"use strategy=fsdp"),
+    (require_parts, "strategy=tensor trainer.devices=2 model=mixtral_tiny", "trainer.devices=8", r"num_heads=2 .* 2"),
+    (require_parts, "strategy=fsdp trainer.devices=2", "strategy=tensor model=lfm2_350m", r"use strategy=fsdp"),
+    (require_parts, "strategy=fsdp trainer.devices=2", "strategy=context model=deepseek_v2_lite", r"use strategy=fsdp"),
+    (
+        require_parts,
+        "strategy=tensor trainer.devices=2 model=deepseek_v2_lite",
+        "model.experts.shared_width=2815",
+        r"model\.experts\.shared_width=2815 .*Did you mean 1",
+    ),
     (
         require_parts,
         "strategy=context model=llama_3_1_8b trainer.devices=8",

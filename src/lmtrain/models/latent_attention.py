@@ -56,6 +56,8 @@ class LatentWidths:
 class LatentAttention(nn.Module):
     """Attend over the tokens so far by keys and values that one latent vector of a token gives all heads."""
 
+    whole_in_groups = ("query_down", "latent_down")
+
     def __init__(self, width: int, settings: AttentionSettings, widths: LatentWidths) -> None:
         super().__init__()
         self.num_heads, self.widths = settings.num_heads, widths
@@ -143,7 +145,7 @@ class LatentAttention(nn.Module):
         """Mix latent vectors, all heads by one key, and expand the mixture."""
         widths = self.widths
         weight = self.latent_up.weight
-        if type(self.latent_up) is not nn.Linear:  # an adapter changes it
+        if type(self.latent_up) is not nn.Linear or type(weight) is not nn.Parameter:  # an adapter changes it, or a cut
             weight = self.latent_up(torch.eye(widths.latent, dtype=latent.dtype, device=latent.device)).T
         up = weight.to(latent.dtype).unflatten(0, (self.num_heads, -1))  # [H, N + V, L]
         of_keys, of_values = up.split((widths.unrotated, widths.value), dim=1)

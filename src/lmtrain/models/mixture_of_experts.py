@@ -21,11 +21,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
+from typing_extensions import override
 
 from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.models.feed_forward import SwiGLU, swiglu
 from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
+
+
+class Matrices(NamedTuple):
+    """The matrices of all experts [E, 2F, D] and [E, D, F], and their biases [E, 2F] and [E, D], if any."""
+
+    gate_up: Tensor
+    down: Tensor
+    gate_up_bias: Tensor | None
+    down_bias: Tensor | None
 
 
 class Routing(NamedTuple):
@@ -249,6 +259,28 @@ def _outer_flops(gradient: tuple[int, int], x: tuple[int, int], *_: Any, **__: A
     return 2 * x[0] * gradient[1] * x[1]
 
 
+class _Taken(torch.autograd.Function):
+    """Take rows of x [M / n, D], each n times in a permuted order [M] -> [M, D]; torch's own gradient adds row by row.
+
+    `order` has the copies of row i at n i to n i + n - 1, `places` is its inverse.
+    """
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, x: Tensor, order: Tensor, places: Tensor, num_copies: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(places)
+        ctx.num_copies = num_copies
+        return x.index_select(0, order // num_copies if num_copies > 1 else order)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (places,) = ctx.saved_tensors
+        of_copies = gradient.index_select(0, places)
+        made = of_copies if ctx.num_copies == 1 else of_copies.unflatten(0, (-1, ctx.num_copies)).sum(dim=1)
+        return made, None, None, None
+
+
 @final
 class MixtureOfExperts(nn.Module):
     """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up their outputs.
@@ -256,13 +288,14 @@ class MixtureOfExperts(nn.Module):
     `average_shares` makes of the experts' shares of these tokens those of a whole sequence, where these are a slice.
     """
 
+    whole_in_groups = ("router", "shared_gate", "gate_up_bias", "down_bias")
     average_shares: Callable[[Tensor], Tensor] | None = None
     choice_bias: Tensor | None
     num_chosen: Tensor | None
 
     def __init__(self, width: int, feed_forward_width: int, *, experts: Experts) -> None:
         super().__init__()
-        self.experts = experts
+        self.experts, self.feed_forward_width = experts, feed_forward_width
         self.router = nn.Linear(width, experts.num_experts, bias=experts.biases)
         self.gate_up = nn.Parameter(torch.empty(experts.num_experts, 2 * feed_forward_width, width))
         self.down = nn.Parameter(torch.empty(experts.num_experts, width, feed_forward_width))
@@ -280,8 +313,11 @@ class MixtureOfExperts(nn.Module):
     @property
     def fused_rows(self) -> dict[str, tuple[int, ...]]:
         """Return the rows of each matrix in an expert's fused weight: gate, up."""
-        halves = (self.down.shape[-1],) * 2
-        return {"gate_up": halves} | ({} if self.gate_up_bias is None else {"gate_up_bias": halves})
+        return {"gate_up": (self.feed_forward_width,) * 2}
+
+    def matrices(self) -> Matrices:
+        """Return what multiplies the tokens; ranks that share experts put their parts in its place."""
+        return Matrices(self.gate_up, self.down, self.gate_up_bias, self.down_bias)
 
     @property
     def num_idle_parameters(self) -> int:
@@ -332,20 +368,22 @@ class MixtureOfExperts(nn.Module):
     def _mixed(self, flat: Tensor, routing: Routing) -> Tensor:
         """Run every (token, expert) pair, sorted by expert, and add them up by token: [N, D] -> [N, D]."""
         dtype, num_chosen = _compute_dtype(flat), self.experts.num_experts_per_token
+        gate_up_weight, down_weight, gate_up_bias, down_bias = self.matrices()
         experts, order = routing.experts.flatten().sort(stable=True)  # [N * k] each
         ends = torch.searchsorted(
             experts, torch.arange(self.router.out_features, device=flat.device), right=True
         ).int()  # [E]
-        rows = flat.to(dtype)[order // num_chosen]  # [N * k, D]
-        gate_up = grouped_linear(rows, self.gate_up.to(dtype), ends)  # [N * k, 2F]
-        if self.gate_up_bias is not None:
-            gate_up = gate_up + F.embedding(experts, self.gate_up_bias.to(dtype))
+        places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        rows = _Taken.apply(flat.to(dtype), order, places, num_chosen)  # [N * k, D]
+        gate_up = grouped_linear(rows, gate_up_weight.to(dtype), ends)  # [N * k, 2F]
+        if gate_up_bias is not None:
+            gate_up = gate_up + F.embedding(experts, gate_up_bias.to(dtype))
         limit = self.experts.gate_limit
         gated = swiglu(gate_up) if limit is None else clamped_swiglu(gate_up, limit)
-        made = grouped_linear(gated, self.down.to(dtype), ends)  # [N * k, D]
-        if self.down_bias is not None:
-            made = made + F.embedding(experts, self.down_bias.to(dtype))
-        by_token = made[order.argsort()].unflatten(0, (-1, num_chosen))  # [N, k, D]
+        made = grouped_linear(gated, down_weight.to(dtype), ends)  # [N * k, D]
+        if down_bias is not None:
+            made = made + F.embedding(experts, down_bias.to(dtype))
+        by_token = _Taken.apply(made, places, order, 1).unflatten(0, (-1, num_chosen))  # [N, k, D]
         return (by_token * routing.weights[..., None].to(dtype)).sum(dim=1).to(flat.dtype)
 
     def _penalty(self, scores: Tensor, routing: Routing) -> Tensor:

@@ -27,7 +27,7 @@ class RMSNorm(nn.Module):
     def __init__(self, width: int, *, eps: float, learned: bool = True, zero_centered: bool = False) -> None:
         super().__init__()
         check_not_negative(norm_eps=eps)
-        self.start = 0.0 if zero_centered else 1.0
+        self.width, self.start = width, 0.0 if zero_centered else 1.0
         self.weight = nn.Parameter(torch.full((width,), self.start)) if learned else None
         self.eps = eps
 
@@ -35,8 +35,12 @@ class RMSNorm(nn.Module):
         """Normalise: [..., D] -> [..., D], same dtype."""
         if self.weight is None:
             return rms_norm(x, eps=self.eps)
-        factor = self.weight.float() if self.start else 1.0 + self.weight.float()
-        return (F.rms_norm(x.float(), (x.shape[-1],), eps=self.eps) * factor).to(x.dtype)
+        return (F.rms_norm(x.float(), (x.shape[-1],), eps=self.eps) * self.factor()).to(x.dtype)
+
+    def factor(self) -> Float[Tensor, " D"]:
+        """Return what the learned weight multiplies by, in fp32."""
+        assert self.weight is not None
+        return self.weight.float() if self.start else 1.0 + self.weight.float()
 
     def initialize_weights(self) -> None:
         """Start with factors of 1."""

@@ -171,6 +171,7 @@ class SelfAttention(nn.Module):
         self.q_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_heads)
         self.k_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_kv_heads)
         self.sinks = nn.Parameter(torch.zeros(self.num_heads)) if settings.sinks else None
+        self.first_head = 0  # of those here, where ranks share heads
         self.key_smear = Smear(self.value_width) if settings.key_smear else None
         self.value_gate, self.value_mix = None, None
         if value_embedding and settings.value_gate_width is not None:
@@ -209,7 +210,8 @@ class SelfAttention(nn.Module):
             mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=positions.seen)  # [B, H, T, K]
         else:
             kernel = cast("SoftCapped", self.attention)
-            mixed = kernel.attend(q, k, v, self.window_tokens, positions.seen, sinks=self.sinks)
+            sinks = self.sinks.narrow(0, self.first_head, self.num_heads)
+            mixed = kernel.attend(q, k, v, self.window_tokens, positions.seen, sinks=sinks)
         mixed = mixed.transpose(1, 2)
         if gate is not None:
             mixed = mixed * torch.sigmoid(gate)

@@ -1,7 +1,7 @@
 """Sort a model's parameters by their roles: optimizers treat matrices, tables, head and vectors differently."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -92,9 +92,11 @@ def sort_parameters(model: nn.Module) -> ParameterKinds:
     in_blocks = {id(parameter) for parameter in cast("nn.Module", model.blocks).parameters()}
     looked_up = {id(parameter) for parameter in _table_parameters(model)}
     kinds: dict[str, list[nn.Parameter]] = {"matrices": [], "embeddings": [], "head": [], "vectors": []}
-    for parameter in model.parameters():
+    for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            kinds[_kind(parameter, id(parameter) in looked_up, id(parameter) in in_blocks)].append(parameter)
+            is_bias = name.endswith("bias")  # those of experts are stacked
+            kind = "vectors" if is_bias else _kind(parameter, id(parameter) in looked_up, id(parameter) in in_blocks)
+            kinds[kind].append(parameter)
     return ParameterKinds(**{kind: tuple(parameters) for kind, parameters in kinds.items()})
 
 
@@ -137,8 +139,21 @@ def trained_parameters(model: LanguageModel) -> TrainedParameters:
             for parameter in (*kinds.matrices, *kinds.embeddings, *kinds.head)
         ),
         num_long_edge=sum(_num_stacked(parameter) * max(parameter.shape[-2:]) for parameter in kinds.matrices),
-        tensors=dict(Counter("x".join(map(str, parameter.shape)) for parameter in model.parameters())),
+        tensors=_by_shape(model.parameters()),
+        whole_in_groups=_by_shape(_whole_in_groups(model)),
     )
+
+
+def _by_shape(parameters: Iterable[torch.Tensor]) -> dict[str, int]:
+    return dict(Counter("x".join(map(str, parameter.shape)) for parameter in parameters))
+
+
+def _whole_in_groups(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Give the matrices that layers name in `whole_in_groups`, of their own or of linear layers."""
+    for module in model.modules():
+        for name in getattr(module, "whole_in_groups", ()):
+            if (part := getattr(module, name)) is not None:
+                yield part.weight if isinstance(part, nn.Linear) else part
 
 
 def _num_stacked(parameter: torch.Tensor) -> int:

@@ -10,39 +10,16 @@ from lmtrain.errors import ConfigurationError
 
 VOCABULARY: Final = "vocab_size"
 HEADS: Final = ("num_heads", "num_kv_heads")
-UNCUT: Final = (
-    "attention_sinks",
-    "attention_output_gate",
-    "latent_attention",
-    "recurrent_layers",
-    "num_future_tokens",
-)  # settings whose layers no group shares
-SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width")
+SHARED_WIDTH: Final = "experts.shared_width"
+UNCUT: Final = ("recurrent_layers", "num_future_tokens")  # settings whose layers no group shares
+SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width", SHARED_WIDTH, "experts.dense_width")
 
 
-def require_parts(
-    num_ranks: int,
-    sizes: Mapping[str, int],
-    *,
-    has_experts: bool = False,
-    norms_all_heads: bool = False,
-    norms_before: bool = True,
-) -> None:
+def require_parts(num_ranks: int, sizes: Mapping[str, int]) -> None:
     """Refuse a model without an equal part of each layer, and a row of its vocabulary, for each rank of a group."""
     vocab_size = sizes.get(VOCABULARY)
     if vocab_size is not None and -(-vocab_size // num_ranks) * (num_ranks - 1) >= vocab_size:
         raise _indivisible(num_ranks, VOCABULARY, vocab_size)
-    if norms_all_heads:
-        raise ConfigurationError(
-            "model.qk_norm_over=width reads the heads of all ranks of a tensor group; use strategy=fsdp, or "
-            "model.qk_norm_over=head."
-        )
-    if not norms_before:
-        raise ConfigurationError("model.norm_place=after cannot be cut over a tensor group; use strategy=fsdp.")
-    if has_experts:
-        raise ConfigurationError(
-            "model.experts cannot be cut over a tensor group; use strategy=fsdp, or a model without experts."
-        )
     for name in SIZES[1:]:
         if sizes.get(name, 0) % num_ranks:
             raise _indivisible(num_ranks, name, sizes[name])

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.accounting.model.memory import shard_axis
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.fsdp import FullyShardedStrategy
@@ -85,7 +86,7 @@ class TensorStrategy(FullyShardedStrategy):
         options: dict[str, Any] = {
             "mesh": grid["copies", "shards"] if copies > 1 else grid["shards"],
             "mp_policy": MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32),
-            "shard_placement_fn": _other_axis,
+            "shard_placement_fn": partial(_other_axis, num_shards=shards),
         }
         for block in model.blocks:
             fully_shard(block, reshard_after_forward=spread.reshard_after_forward, **options)
@@ -150,20 +151,25 @@ class TensorStrategy(FullyShardedStrategy):
     def _ordered(self, tensor: Any, name: str, *, by_rank: bool = False) -> Any:
         """Return a tensor of a fused matrix's rows in the order of the model, or of ranks; any other as it is."""
         orders = self._layout.row_orders
-        order = next((rows for own, rows in orders.items() if name == own or name.endswith(f".{own}")), None)
-        if order is None or not isinstance(tensor, Tensor) or tensor.ndim == 0 or len(tensor) != len(order):
+        found = next((rows for own, rows in orders.items() if name == own or name.endswith(f".{own}")), None)
+        if found is None or not isinstance(tensor, Tensor):
+            return tensor
+        axis, order = found
+        if tensor.ndim <= axis or tensor.shape[axis] != len(order):
             return tensor
         rows = order if by_rank else order.argsort()
         if not isinstance(tensor, DTensor):
-            return tensor[rows.to(tensor.device)]
+            return tensor.index_select(axis, rows.to(tensor.device))
         whole: Tensor = tensor.detach().full_tensor()  # pyright: ignore[reportAttributeAccessIssue]  # lost by detach
-        return distribute_tensor(
-            whole[rows.to(whole.device)], tensor.device_mesh, tensor.placements, src_data_rank=None
-        )
+        ordered = whole.index_select(axis, rows.to(whole.device))
+        return distribute_tensor(ordered, tensor.device_mesh, tensor.placements, src_data_rank=None)
 
 
-def _other_axis(parameter: torch.nn.Parameter) -> Shard | None:
-    """Shard a part of a matrix along the axis left whole by its tensor group."""
+def _other_axis(parameter: torch.nn.Parameter, num_shards: int) -> Shard | None:
+    """Shard a part of a matrix along an axis left whole by its tensor group, of experts between them if possible."""
     if not isinstance(parameter, DTensor):
         return None
-    return Shard(1) if parameter.placements == (Shard(0),) else Shard(0)
+    (cut,) = parameter.placements
+    assert isinstance(cut, Shard)
+    axes = [axis for axis in range(parameter.ndim) if axis != cut.dim]
+    return Shard(axes[shard_axis([parameter.shape[axis] for axis in axes], num_shards)])

@@ -23,6 +23,8 @@ from typing_extensions import override
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear, smeared
+from lmtrain.models.mixture_of_experts import Matrices, MixtureOfExperts
+from lmtrain.models.residual_stream import RMSNorm
 
 
 @runtime_checkable
@@ -65,6 +67,10 @@ class Regions:
     def sum_to_whole(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Add up the parts of all ranks, on all ranks."""
         return move(x, "sum", self._group)
+
+    def total(self, x: Float[Tensor, "B T 1"]) -> Float[Tensor, "B T 1"]:
+        """Add up the parts of all ranks for work divided over them: gradients are parts of a sum too."""
+        return move(x, "total", self._group)
 
 
 class Group(NamedTuple):
@@ -113,6 +119,7 @@ MOVES: Final = {
     "gather": (gathered, scattered),
     "scatter": (scattered, gathered),
     "sum": (summed, _same),
+    "total": (summed, summed),
     "share": (_same, summed),  # values alike on every rank; gradients are parts of a sum
 }
 
@@ -141,18 +148,18 @@ Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 @final
 class LocalPart:
-    """A rank's part of a layer's matrix as a plain tensor, taken out of the DTensor before the layer's block runs.
+    """A rank's part of a layer's parameter as a plain tensor, taken out of the DTensor before the layer's block runs.
 
     The compiler keeps a DTensor's mesh for a recomputed block, and fails to (torch 2.13); plain tensors it knows.
     """
 
-    def __init__(self, layer: nn.Module) -> None:
-        self._layer = layer
+    def __init__(self, layer: nn.Module, parameter: str = "weight") -> None:
+        self._layer, self._parameter = layer, parameter
         self.value = torch.empty(0)
 
     def take(self) -> None:
         """Take what FSDP2 has just gathered."""
-        self.value = _local(self._layer.weight)
+        self.value = _local(getattr(self._layer, self._parameter))
 
 
 @final
@@ -160,11 +167,12 @@ class LocalPart:
 class TensorLayout:
     """The cuts: the order of the rows of fused matrices [E], and the parameters with gradients as parts of a sum.
 
-    Both by the parameter's name in the model. `cut` are all names of cut parameters.
+    Both by the parameter's name in the model; a stack of matrices has its rows on axis 1. `cut` are all names of cut
+    parameters.
     """
 
     regions: Regions
-    row_orders: dict[str, Int[Tensor, " E"]] = field(default_factory=dict)
+    row_orders: dict[str, tuple[int, Int[Tensor, " E"]]] = field(default_factory=dict)
     parts: set[str] = field(default_factory=set)
     cut: set[str] = field(default_factory=set)
     _parts_of_block: list[LocalPart] = field(default_factory=list[LocalPart])
@@ -186,21 +194,12 @@ class TensorLayout:
 
     def cut_rows(self, linear: nn.Module, name: str, *, parts: Sequence[int]) -> None:
         """Give each rank its share of the rows of each of the fused `parts`; inputs are whole, outputs its share."""
-        mine = [part // self.num_ranks for part in parts]
-        starts = [sum(parts[:index]) for index in range(len(parts))]
-        order = torch.cat(
-            [
-                torch.arange(start + rank * rows, start + (rank + 1) * rows)
-                for rank in range(self.num_ranks)
-                for start, rows in zip(starts, mine, strict=True)
-            ]
-        )
         layer, product = _linear(linear, name)
-        rows = order.to(layer.weight.device)
+        rows = self._order(parts).to(layer.weight.device)
         if len(parts) > 1:
-            self.row_orders[f"{name}.weight"] = rows
+            self.row_orders[f"{name}.weight"] = 0, rows
         self._cut(layer, f"{name}.weight", layer.weight.detach()[rows], ROWS)
-        of_rank, part = rows.split(sum(mine))[self.rank], self._part(layer, name)
+        of_rank, part = rows.chunk(self.num_ranks)[self.rank], self._part(layer, name)
 
         def forward(input: Tensor) -> Tensor:  # noqa: A002  as torch calls it
             bias = _bias(layer)
@@ -209,18 +208,54 @@ class TensorLayout:
         layer.forward = forward
         layer.out_features //= self.num_ranks
 
-    def cut_columns(self, linear: nn.Module, name: str) -> None:
-        """Give each rank its share of the columns: inputs are its share, outputs its slice of the sequence."""
+    def cut_columns(self, linear: nn.Module, name: str, *, adds_up: bool = True) -> None:
+        """Give each rank its share of the columns: inputs are its share, outputs its slice of the sequence.
+
+        Without `adds_up` outputs are parts of a sum.
+        """
         layer, product = _linear(linear, name)
         self._cut(layer, f"{name}.weight", layer.weight.detach(), COLUMNS)
         part = self._part(layer, name)
 
         def forward(input: Tensor) -> Tensor:  # noqa: A002
-            bias, summed = _bias(layer), self.regions.sum_to_slice(product(input, part.value, None))
-            return summed if bias is None else summed + bias
+            bias, made = _bias(layer), product(input, part.value, None)
+            made = self.regions.sum_to_slice(made) if adds_up else made
+            return made if bias is None else made + bias
 
         layer.forward = forward
         layer.in_features //= self.num_ranks
+
+    def cut_experts(self, experts: MixtureOfExperts, name: str) -> None:
+        """Give each rank its share of the width of every expert; all ranks route alike.
+
+        Outputs are this rank's slice of the sequence. The penalty is the same on all ranks, its gradient a part.
+        """
+        rows = self._order(experts.fused_rows["gate_up"]).to(experts.gate_up.device)
+        self.row_orders[f"{name}.gate_up"] = 1, rows
+        self._cut(experts, f"{name}.gate_up", experts.gate_up.detach()[:, rows], Shard(1))
+        self._cut(experts, f"{name}.down", experts.down.detach(), Shard(2))
+        of_rank, num_ranks = rows.chunk(self.num_ranks)[self.rank], self.num_ranks
+        gate_up, down = LocalPart(experts, "gate_up"), LocalPart(experts, "down")
+        self._parts_of_block += [gate_up, down]
+
+        def matrices() -> Matrices:
+            of_gate_up, of_down = experts.gate_up_bias, experts.down_bias
+            return Matrices(
+                gate_up.value,
+                down.value,
+                None if of_gate_up is None else of_gate_up[:, of_rank],
+                None if of_down is None else of_down / num_ranks,
+            )
+
+        def moved(module: nn.Module, inputs: Any, made: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            del module, inputs
+            mixed, penalty = made
+            value = penalty.detach()
+            return self.regions.sum_to_slice(mixed), value + (penalty - value) / num_ranks
+
+        experts.matrices = matrices
+        experts.register_forward_hook(moved)
+        experts.feed_forward_width //= num_ranks
 
     def cut_vocabulary(self, table: nn.Embedding, name: str) -> None:
         """Give each rank its share of the rows of a table [V, D]; every rank gets every token's vector."""
@@ -248,6 +283,17 @@ class TensorLayout:
     def slice_smear(self, smear: Smear) -> None:
         """Let each rank smear its share of the dimensions; their weight is whole on each, and its gradient a part."""
         share_smear(smear, rank=self.rank, num_ranks=self.num_ranks)
+
+    def share_norm(self, norm: RMSNorm) -> None:
+        """Take the root mean square over the features of all ranks: a number a token is added up, and its gradient."""
+        num_features = norm.width
+
+        def forward(x: Tensor) -> Tensor:
+            mean = self.regions.total(x.float().square().sum(dim=-1, keepdim=True)) / num_features
+            scale = norm.factor().chunk(self.num_ranks)[self.rank]
+            return (x.float() * torch.rsqrt(mean + norm.eps) * scale).to(x.dtype)
+
+        norm.forward = forward
 
     def cut_head(self, head: nn.Linear, name: str) -> None:
         """Give each rank its share of the rows of the output head, for a loss over shards."""
@@ -280,11 +326,17 @@ class TensorLayout:
         self._parts_of_block.append(part)
         return part
 
+    def _order(self, parts: Sequence[int]) -> Int[Tensor, " E"]:
+        """Return the rows of fused parts by rank: each rank's share of each part."""
+        whole = torch.arange(sum(parts)).split([*parts])
+        return torch.cat([part.chunk(self.num_ranks)[rank] for rank in range(self.num_ranks) for part in whole])
+
     def _cut(self, module: nn.Module, name: str, values: Tensor, placement: Shard) -> None:
         """Keep this rank's part of values present on every rank: no communication."""
-        parameter: Any = module.get_parameter("weight")
+        own = name.rpartition(".")[2]
+        parameter = module.get_parameter(own)
         placed = distribute_tensor(values.contiguous(), self.mesh, [placement], src_data_rank=None)
-        module.register_parameter("weight", nn.Parameter(placed, requires_grad=parameter.requires_grad))
+        module.register_parameter(own, nn.Parameter(placed, requires_grad=parameter.requires_grad))
         self.cut.add(name)
 
 

@@ -24,8 +24,9 @@ from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.latent_attention import LatentAttention
 from lmtrain.models.llama import Llama, LlamaBlock
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
-from lmtrain.parallel.group_sizes import no_cuts, require_parts
+from lmtrain.parallel.group_sizes import SHARED_WIDTH, no_cuts, require_parts
 from lmtrain.parallel.tensor_layers import Regions, TensorLayout
 
 
@@ -39,19 +40,19 @@ def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
         raise no_cuts("num_future_tokens")
     for block in model.layers:
         assert isinstance(block, GPT2Block | LlamaBlock)
-        sizes = {"vocab_size": model.vocab_size, **head_sizes(block)}
-        feed_forward = block.feed_forward
-        if isinstance(feed_forward, SwiGLU | SquaredReLU | GELU):
-            sizes["feed_forward_width"] = feed_forward.down.in_features
-        over_width = isinstance(block, LlamaBlock) and norms_all_heads(block.self_attention)
-        has_experts = "feed_forward_width" not in sizes
-        require_parts(
-            num_ranks,
-            sizes,
-            has_experts=has_experts,
-            norms_all_heads=over_width,
-            norms_before=block.attention_norm is not None,
-        )
+        sizes = {"vocab_size": model.vocab_size, **head_sizes(block), **widths_of(block.feed_forward)}
+        require_parts(num_ranks, sizes)
+
+
+def widths_of(feed_forward: nn.Module | None) -> dict[str, int]:
+    """Return the widths of a feed-forward layer, or of its experts, by the names of their settings."""
+    if isinstance(feed_forward, MixtureOfExperts):
+        shared = feed_forward.experts.shared_width
+        return {"feed_forward_width": feed_forward.feed_forward_width} | ({SHARED_WIDTH: shared} if shared else {})
+    if feed_forward is None:
+        return {}
+    assert isinstance(feed_forward, SwiGLU | SquaredReLU | GELU)
+    return {"feed_forward_width": feed_forward.down.in_features}
 
 
 def norms_all_heads(attention: nn.Module | None) -> bool:
@@ -64,10 +65,10 @@ def head_sizes(block: GPT2Block | LlamaBlock) -> dict[str, int]:
     if isinstance(block, GPT2Block):
         return {"num_heads": block.num_heads}
     attention = block.self_attention
+    if isinstance(attention, LatentAttention):
+        return {"num_heads": attention.num_heads}
     if not isinstance(attention, SelfAttention):
-        raise no_cuts("latent_attention" if isinstance(attention, LatentAttention) else "recurrent_layers")
-    if attention.sinks is not None or attention.output_gate:
-        raise no_cuts("attention_sinks" if attention.sinks is not None else "attention_output_gate")
+        raise no_cuts("recurrent_layers")
     return {"num_heads": attention.num_heads, "num_kv_heads": attention.num_kv_heads}
 
 
@@ -112,43 +113,67 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
     for index, block in enumerate(model.layers):
         assert isinstance(block, LlamaBlock)
         name = f"layers.{index}"
-        assert isinstance(block.self_attention, SelfAttention)
-        _cut_attention(block.self_attention, f"{name}.self_attention", layout)
-        assert block.feed_forward is not None
-        _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
-        _gather_after(layout, block.attention_norm, block.feed_forward_norm)
+        if block.self_attention is not None:
+            cut = _cut_latent_attention if isinstance(block.self_attention, LatentAttention) else _cut_attention
+            cut(block.self_attention, f"{name}.self_attention", layout)
+        if block.feed_forward is not None:
+            _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
+        for branch in (block.self_attention, block.feed_forward):
+            if branch is not None:
+                branch.register_forward_pre_hook(lambda _, inputs: (layout.regions.gather(inputs[0]), *inputs[1:]))
         layout.take_before(block)
     regions = layout.regions
     model.embedding.register_forward_hook(after(regions.slice))
     _end(model, layout, outside=("embedding", "value_embeddings", "head"))
 
 
-def _cut_attention(attention: SelfAttention, name: str, layout: TensorLayout) -> None:
+def _cut_latent_attention(attention: nn.Module, name: str, layout: TensorLayout) -> None:
+    """Share out the heads; all ranks make the latent vectors of all tokens."""
+    assert isinstance(attention, LatentAttention)
+    for part in ("query", "query_up", "latent_up"):
+        if (linear := getattr(attention, part)) is not None:
+            layout.cut_rows(linear, f"{name}.{part}", parts=(linear.out_features,))
+    layout.cut_columns(attention.output, f"{name}.output")
+    attention.num_heads //= layout.num_ranks
+
+
+def _cut_attention(attention: nn.Module, name: str, layout: TensorLayout) -> None:
+    assert isinstance(attention, SelfAttention)
     layout.cut_rows(attention.qkv, f"{name}.qkv", parts=attention.fused_rows["qkv.weight"])
     layout.cut_columns(attention.output, f"{name}.output")
     if attention.value_gate is not None:
         layout.cut_rows(attention.value_gate, f"{name}.value_gate", parts=(attention.num_kv_heads,))
     if attention.key_smear is not None:
         layout.slice_smear(attention.key_smear)
-    divide_heads(attention, layout.num_ranks)
+    for norm in (attention.q_norm, attention.k_norm):
+        if norm is not None and norms_all_heads(attention):
+            layout.share_norm(norm)
+    divide_heads(attention, rank=layout.rank, num_ranks=layout.num_ranks)
     attention.fused_rows = {"qkv.weight": attention.widths}
 
 
-def divide_heads(attention: SelfAttention, num_ranks: int) -> None:
+def divide_heads(attention: SelfAttention, *, rank: int, num_ranks: int) -> None:
     """Let attention count the heads of one rank."""
     attention.num_heads //= num_ranks
     attention.num_kv_heads //= num_ranks
-    attention.widths = (attention.num_heads * attention.head_width, attention.value_width, attention.value_width)
+    attention.first_head = rank * attention.num_heads
+    queries, keys, values = attention.widths
+    attention.widths = queries // num_ranks, keys // num_ranks, values // num_ranks
 
 
-def _cut_feed_forward(feed_forward: nn.Module, name: str, layout: TensorLayout) -> None:
+def _cut_feed_forward(feed_forward: nn.Module, name: str, layout: TensorLayout, *, adds_up: bool = True) -> None:
+    if isinstance(feed_forward, MixtureOfExperts):
+        layout.cut_experts(feed_forward, name)
+        if feed_forward.shared is not None:
+            _cut_feed_forward(feed_forward.shared, f"{name}.shared", layout, adds_up=False)
+        return
     assert isinstance(feed_forward, SwiGLU | SquaredReLU | GELU)
     width = feed_forward.down.in_features
     if isinstance(feed_forward, SwiGLU):
         layout.cut_rows(feed_forward.gate_up, f"{name}.gate_up", parts=feed_forward.fused_rows["gate_up.weight"])
     else:
         layout.cut_rows(feed_forward.up, f"{name}.up", parts=(width,))
-    layout.cut_columns(feed_forward.down, f"{name}.down")
+    layout.cut_columns(feed_forward.down, f"{name}.down", adds_up=adds_up)
 
 
 def _gather_after(layout: TensorLayout, *norms: nn.Module | None) -> None:

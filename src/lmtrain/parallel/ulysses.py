@@ -23,6 +23,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.documents import Documents
 from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import Loss, LossTotal, OutputHead
+from lmtrain.models.latent_attention import LatentAttention
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
@@ -157,6 +158,8 @@ def require_shares(model: nn.Module, *, num_ranks: int) -> None:
     for block in model.layers:
         assert isinstance(block, GPT2Block | LlamaBlock)
         attention = block.self_attention if isinstance(block, LlamaBlock) else None
+        if isinstance(attention, LatentAttention):
+            raise group_sizes.no_cuts("latent_attention")
         smear = attention.key_smear if isinstance(attention, SelfAttention) else None
         group_sizes.require_shares(
             num_ranks,
@@ -209,7 +212,7 @@ def _share_attention(attention: SelfAttention, exchange: HeadExchange) -> None:
         attention.value_gate.register_forward_hook(after(to_heads))
     if attention.key_smear is not None:
         share_smear(attention.key_smear, rank=exchange.rank, num_ranks=exchange.num_ranks)
-    divide_heads(attention, exchange.num_ranks)
+    divide_heads(attention, rank=exchange.rank, num_ranks=exchange.num_ranks)
 
 
 def _share(qkv: nn.Module, output: nn.Module, parts: Sequence[int], exchange: HeadExchange) -> None:

@@ -125,6 +125,10 @@ def shard_axis(shape: Sequence[int], num_shards: int) -> int:
     return next((axis for axis, size in enumerate(shape) if size and size % num_shards == 0), 0)
 
 
+def _sides(shape: str) -> list[int]:
+    return [int(side) for side in shape.split("x")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainedParameters:
     """Parameters as optimizer and sharding see them; `num_largest_block` is gathered at once by FSDP.
@@ -135,7 +139,8 @@ class TrainedParameters:
     other tensors, `num_long_edge` the longer of both for hidden matrices, the axis of optimizers' single values.
     `num_frozen` have neither gradients nor state;
     `num_frozen_block_matrix` of them are in matrices of the blocks. `num_largest_matrix` are those of the largest
-    tensor of hidden matrices. `tensors` count the tensors of each shape, as 8x4096x4096.
+    tensor of hidden matrices. `tensors` count the tensors of each shape, as 8x4096x4096, `whole_in_groups` those of
+    them with several axes that no tensor group cuts.
     """
 
     num_total: int
@@ -149,6 +154,7 @@ class TrainedParameters:
     num_frozen_block_matrix: int = 0
     num_largest_matrix: int = 0
     tensors: Mapping[str, int] = field(default_factory=dict[str, int])
+    whole_in_groups: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def held(self, *, num_shards: int, tensor_ranks: int = 1) -> int:
         """Return the parameters of the fullest rank, each tensor cut as FSDP2 cuts it; vectors stay whole in a group.
@@ -159,12 +165,20 @@ class TrainedParameters:
             return -(-self.num_total // (num_shards * tensor_ranks))
         total = 0
         for name, count in self.tensors.items():
-            shape = [int(side) for side in name.split("x")]
-            parts = tensor_ranks if len(shape) > 1 else 1
-            shape[0] += -shape[0] % parts  # the fullest rank of a vocabulary that is not divided evenly
+            shape, num_whole = _sides(name), self.whole_in_groups.get(name, 0)
             numel, side = math.prod(shape), shape[shard_axis(shape, num_shards)]
-            total += count * -(-side // num_shards) * (numel // side) // parts
+            total += num_whole * -(-side // num_shards) * (numel // side)
+            parts = tensor_ranks if len(shape) > 1 else 1
+            if len(shape) == 2:
+                shape[0] += -shape[0] % parts  # the fullest rank of a vocabulary that is not divided evenly
+            numel, side = math.prod(shape), shape[shard_axis(shape, num_shards)]
+            total += (count - num_whole) * -(-side // num_shards) * (numel // side) // parts
         return total
+
+    @property
+    def num_whole_in_groups(self) -> int:
+        """Return the numbers that each rank of a tensor group has whole, with its part of their gradients."""
+        return self.num_vector + sum(count * math.prod(_sides(name)) for name, count in self.whole_in_groups.items())
 
     @property
     def num_trained(self) -> int:

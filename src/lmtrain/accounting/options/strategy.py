@@ -190,19 +190,26 @@ class ModelSpread:
             _require_divisor(key, self.most_shards, num_ranks // self.tensor_ranks)
 
     def collectives(
-        self, *, num_ranks: int, gathered: float, num_gradients: float, micro_steps: int, stream: Stream | None = None
+        self,
+        *,
+        num_ranks: int,
+        gathered: float,
+        num_gradients: float,
+        micro_steps: int,
+        stream: Stream | None = None,
+        num_summed: float = 0.0,
     ) -> Iterator[Collective]:
         """Give a device's messages in a step for `gathered` bytes of whole weights and `num_gradients`.
 
         `stream` is a micro-step's; None is of a model without layers. Deltas count as gradients, by their mean
-        over the steps between them.
+        over the steps between them. The gradients of `num_summed` weights, whole in a tensor group, are added up there.
 
         Rings: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n, a gather or a scatter half of it.
         """
         parts, stages, shards = self.tensor_ranks, self.pipeline.num_stages, self.num_shards(num_ranks)
         reduced = num_gradients * self.gradient_bytes / (parts * stages) / (self.meets_every_steps or 1)
         if stream:
-            yield from self._of_stream(stream, micro_steps)
+            yield from self._of_stream(stream, micro_steps, summed=num_summed * self.gradient_bytes / shards)
         num_blocks = 1 + (stream.num_layers if stream else 0)
         if shards > 1:
             passes = (2 if self.reshard_after_forward else 1) * micro_steps
@@ -227,13 +234,20 @@ class ModelSpread:
                 num_reductions=2 * num_blocks / (self.meets_every_steps or 1),
             )
 
-    def _of_stream(self, stream: Stream, micro_steps: int) -> Iterator[Collective]:
+    def _of_stream(self, stream: Stream, micro_steps: int, *, summed: float) -> Iterator[Collective]:
         """Give the messages of ranks that share the tokens or the layers of a micro-batch."""
         layers = stream.num_layers * micro_steps
         if (parts := self.tensor_ranks) > 1:
             moves = (8 + 3 * stream.share_again) * layers
             sent = stream.sent(parts) * micro_steps
-            yield Collective(group="tensor groups", num_ranks=parts, gathered_bytes=sent, num_gathers=moves)
+            yield Collective(
+                group="tensor groups",
+                num_ranks=parts,
+                gathered_bytes=sent,
+                reduced_bytes=2 * (parts - 1) / parts * summed,
+                num_gathers=moves,
+                num_reductions=1 if summed else 0,
+            )
         if (slices := self.context_ranks) > 1:
             sent = stream.ringed(slices) if self.go_round else stream.exchanged(slices)
             moves = (8 + 4 * stream.share_again) * layers

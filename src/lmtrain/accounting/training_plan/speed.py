@@ -106,6 +106,7 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
             num_gradients=shape.num_parameters - shape.num_frozen_parameters,
             micro_steps=batch.accumulation_micro_steps,
             stream=stream,
+            num_summed=model.parameters.num_whole_in_groups,
         )
     )
     rates = [group_rate(setting.cluster, group) for group in groups]

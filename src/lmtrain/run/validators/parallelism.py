@@ -68,14 +68,15 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
         return
     from lmtrain.parallel import group_sizes  # of such strategies alone
 
-    for name in group_sizes.UNCUT:
+    for name in (*group_sizes.UNCUT, *(["latent_attention"] if spread.context_ranks > 1 else [])):
         if model.get(name) or model.node(name) is not None:
             raise group_sizes.no_cuts(name)
-    settings = {name: size for name in group_sizes.SIZES if type(size := model.get(name)) is int}
+    experts = model.node("experts")
+    values = {**model.values, **({f"experts.{name}": size for name, size in experts.values.items()} if experts else {})}
+    settings = {name: size for name in group_sizes.SIZES if type(size := values.get(name)) is int}
     sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings
-    over_width = model.get("qk_norm_over") == "width"
     if spread.context_ranks > 1:
-        smears_keys = model.get("key_smear") is True
+        smears_keys, over_width = model.get("key_smear") is True, model.get("qk_norm_over") == "width"
         group_sizes.require_shares(spread.context_ranks, sizes, smears_keys=smears_keys, norms_all_heads=over_width)
     if spread.tensor_ranks == 1:
         return
@@ -83,14 +84,7 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
         can = one_of(words_of(LossFacts, lambda other: other.takes_shards))
         rule = f"one that takes a shard of the vocabulary, with strategy={config.strategy.word}"
         raise wrong("loss", rule, config.loss.target.split(".")[-2], can)
-    has_experts = model.node("experts") is not None
-    group_sizes.require_parts(
-        spread.tensor_ranks,
-        sizes,
-        has_experts=has_experts,
-        norms_all_heads=over_width,
-        norms_before=model.get("norm_place") != "after",
-    )
+    group_sizes.require_parts(spread.tensor_ranks, sizes)
 
 
 def require_workers(config: RunConfig) -> None:
