@@ -15,6 +15,10 @@ from lmtrain.accounting.training_plan.setting import memory_of
 from lmtrain.cli.commands.plan import plan_json
 from lmtrain.cli.commands.simulate import simulate
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.parallel.tensor_layers import Regions
+from lmtrain.parallel.tensor_parallel import cut_model
 from lmtrain.run.builders.model import build_strategy
 from lmtrain.run.planning.choices import setting_on_paper
 from lmtrain.run.planning.known_models import TABLE
@@ -90,6 +94,30 @@ def test_more_ranks_than_experts(model: str, num_nodes: int) -> None:
     assert held == planned
     alone, _ = held_and_planned(model, "ddp", 1)
     assert held < 1.01 * alone / (8 * num_nodes)
+
+
+def kept_by(model: LanguageModel) -> int:
+    """Return the bytes that a forward pass over two sequences keeps, without the parameters'."""
+    own = [one.to_local() if isinstance(one, DTensor) else one for one in model.parameters()]
+    known = {one.untyped_storage().data_ptr() for one in own}
+    kept: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
+        hidden, _ = model.features(torch.zeros(2, 64, dtype=torch.int64))
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in [hidden, *kept]}
+    return sum(size for place, size in storages.items() if place not in known)
+
+
+@pytest.mark.parametrize("experts", [None, Experts(num_experts=4, num_experts_per_token=3)])
+def test_activations_of_a_tensor_group(experts: Experts | None) -> None:
+    """To 10%: routing, rotations and norms' sums are small and not cut as planned."""
+    sizes = {"width": 64, "num_layers": 4, "num_heads": 4, "feed_forward_width": 128, "vocab_size": 8}
+    model = Llama(**sizes, max_context_tokens=64, experts=experts)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    alone, num_ranks = kept_by(model), 4
+    gathered = 64 * 4 * model.shape().layer_vectors * sizes["num_layers"] * 2 * 64
+    with fake_mesh(num_ranks) as mesh:
+        cut_model(model, Regions(mesh["data_parallel"]))
+        assert kept_by(model) == pytest.approx((alone + (num_ranks - 1) * gathered) / num_ranks, rel=0.1)
 
 
 def test_the_simulation_is_that_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

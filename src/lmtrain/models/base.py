@@ -131,4 +131,5 @@ def shape_of(
         + num_frozen_experts
         + (num_tied_head_parameters if is_head_frozen else 0),
         width=model.output_head().weight.shape[1],
+        layer_vectors=2 + 2 * sum(one.experts.num_experts_per_token for one in experts) / max(1, len(attention)),
     )

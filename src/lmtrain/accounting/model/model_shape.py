@@ -26,6 +26,8 @@ class ModelShape:
     `num_frozen_parameters` have no gradient of their own, those of matmuls among them.
     `num_active_parameters` are active for one token: all of them, unless the model is a mixture of experts.
     `width` are the numbers of a token in the residual stream, fewer than those of all heads in Qwen3.
+    `layer_vectors` is how many vectors of that width a layer keeps of each token on every rank of a tensor group: the
+    inputs of attention and of the feed-forward, and each chosen expert's input and output.
     """
 
     num_parameters: int
@@ -36,3 +38,4 @@ class ModelShape:
     num_frozen_parameters: int = 0
     num_frozen_matmul_parameters: int = 0
     width: int = 0
+    layer_vectors: float = 2.0

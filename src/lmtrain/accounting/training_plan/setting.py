@@ -29,8 +29,6 @@ from lmtrain.accounting.options.parts import AttentionFacts, LossFacts, Recomput
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 
-INPUTS_OF_A_LAYER = 2  # of attention and of the feed-forward, kept gathered by ranks that compute together
-
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -113,11 +111,13 @@ class Setting:
     def in_group(self, alone: float, *, num_tokens: float, num_layers: int) -> int:
         """Return the activations of a rank of a tensor group, with `alone` for a single rank.
 
-        Products of a layer keep their inputs gathered; recomputed layers gather them again, one at a time.
+        Products of a layer keep their inputs gathered, and experts their outputs too; recomputed layers gather them
+        again, one at a time.
         """
         ranks = self.spread.tensor_ranks
         kept = max(1, round(num_layers * (1 - self.recompute.share)))
-        gathered = self.facts.shape.width * self.bytes_of.activations * INPUTS_OF_A_LAYER * kept * num_tokens
+        shape = self.facts.shape
+        gathered = shape.width * self.bytes_of.activations * shape.layer_vectors * kept * num_tokens
         return int(round(alone) + (ranks - 1) * gathered) // ranks
 
 
