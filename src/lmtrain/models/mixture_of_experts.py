@@ -29,7 +29,7 @@ from lmtrain.models.feed_forward import SwiGLU, swiglu
 from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
 
 
-class Matrices(NamedTuple):
+class ExpertMatrices(NamedTuple):
     """The matrices of all experts [E, 2F, D] and [E, D, F], and their biases [E, 2F] and [E, D], if any."""
 
     gate_up: Tensor
@@ -315,9 +315,9 @@ class MixtureOfExperts(nn.Module):
         """Return the rows of each matrix in an expert's fused weight: gate, up."""
         return {"gate_up": (self.feed_forward_width,) * 2}
 
-    def matrices(self) -> Matrices:
+    def matrices(self) -> ExpertMatrices:
         """Return what multiplies the tokens; ranks that share experts put their parts in its place."""
-        return Matrices(self.gate_up, self.down, self.gate_up_bias, self.down_bias)
+        return ExpertMatrices(self.gate_up, self.down, self.gate_up_bias, self.down_bias)
 
     @property
     def num_idle_parameters(self) -> int:

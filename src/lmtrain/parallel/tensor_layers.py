@@ -23,7 +23,7 @@ from typing_extensions import override
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear, smeared
-from lmtrain.models.mixture_of_experts import Matrices, MixtureOfExperts
+from lmtrain.models.mixture_of_experts import ExpertMatrices, MixtureOfExperts
 from lmtrain.models.residual_stream import RMSNorm
 
 
@@ -238,9 +238,9 @@ class TensorLayout:
         gate_up, down = LocalPart(experts, "gate_up"), LocalPart(experts, "down")
         self._parts_of_block += [gate_up, down]
 
-        def matrices() -> Matrices:
+        def matrices() -> ExpertMatrices:
             of_gate_up, of_down = experts.gate_up_bias, experts.down_bias
-            return Matrices(
+            return ExpertMatrices(
                 gate_up.value,
                 down.value,
                 None if of_gate_up is None else of_gate_up[:, of_rank],
