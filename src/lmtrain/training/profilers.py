@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import tempfile
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,8 +16,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
-from lmtrain.storage import foreign_json
-from lmtrain.tracking.atomic_files import write_json, write_text
+from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.run_folder import PROFILES
 from lmtrain.training.context import RunContext
 from lmtrain.training.intervals import is_step_end
@@ -27,17 +25,6 @@ _LOG = logging.getLogger(__name__)
 NUM_OPERATORS: Final = 12
 NAME_CHARACTERS: Final = 50
 MOST_SNAPSHOT_EVENTS: Final = 1_000_000
-# In the order of torch's columns (2.13), the first of which is always empty.
-MEMORY_KINDS: Final[tuple[str, ...]] = (
-    "parameters",
-    "optimizer state",
-    "inputs",
-    "temporaries",
-    "activations",
-    "gradients",
-    "autograd's own",
-    "others",
-)
 
 
 class TracedSteps(pl.Callback, ABC):
@@ -122,6 +109,13 @@ class TracedSteps(pl.Callback, ABC):
         folder.mkdir(exist_ok=True)
         return folder / name
 
+    def write_operators(self, trace: profile, name: str, *, by: str) -> None:
+        """Write torch's table of the operators and kernels with the most of an own column."""
+        own = f"self_{'device' if self._device.type == 'cuda' else 'cpu'}_{by}"
+        table = trace.key_averages().table(sort_by=own, row_limit=NUM_OPERATORS, max_name_column_width=NAME_CHARACTERS)
+        head = f"Rank {self.context.rank}, {format_count(self._active_steps, 'step')} up to {self.step}\n"
+        write_text(self.path(f"{name}_rank{self.context.rank}.txt"), head + table)
+
     @property
     def step(self) -> int:
         """Return the newest step."""
@@ -178,21 +172,15 @@ class TorchTrace(TracedSteps):
 
     @override
     def write(self, trace: profile) -> None:
-        rank = self.context.rank
-        trace.export_chrome_trace(str(self.path(f"trace_rank{rank}.json.gz")))
-        own_time = f"self_{'device' if self._device.type == 'cuda' else 'cpu'}_time_total"
-        table = trace.key_averages().table(
-            sort_by=own_time, row_limit=NUM_OPERATORS, max_name_column_width=NAME_CHARACTERS
-        )
-        head = f"Rank {rank}, {format_count(self._active_steps, 'step')} up to {self.step}\n"
-        write_text(self.path(f"operators_rank{rank}.txt"), head + table)
+        trace.export_chrome_trace(str(self.path(f"trace_rank{self.context.rank}.json.gz")))
+        self.write_operators(trace, "operators", by="time_total")
 
 
 @final
 class MemoryTrace(TracedSteps):
-    """Write profile/memory_rankR.json of the step after `wait_steps` steps of each attempt, on each of `ranks`.
+    """Write profile/memory_rankR.txt of the step after `wait_steps` steps of each attempt, on each of `ranks`.
 
-    It has the bytes by kind at the step's fullest moment. On a GPU profile/memory_rankR.pickle is the allocator's
+    It is torch's table of the operators that allocate most. On a GPU profile/memory_rankR.pickle is the allocator's
     snapshot (https://pytorch.org/memory_viz shows it).
     """
 
@@ -205,8 +193,6 @@ class MemoryTrace(TracedSteps):
             num_ranks=num_ranks,
             context=context,
             profile_memory=True,
-            record_shapes=True,
-            with_stack=True,  # Python's calls of modules and optimizers tell the kinds
         )
 
     @override
@@ -218,23 +204,11 @@ class MemoryTrace(TracedSteps):
 
     @override
     def write(self, trace: profile) -> None:
-        path = self.path(f"memory_rank{self.context.rank}.json")
         if self._device.type == "cuda":
-            torch.cuda.memory._dump_snapshot(str(path.with_suffix(".pickle")))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            path = self.path(f"memory_rank{self.context.rank}.pickle")
+            torch.cuda.memory._dump_snapshot(str(path))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
             torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        facts = {"rank": self.context.rank, "step": self.step, "device": str(self._device)}
-        write_json(path, {**facts, "peak": peak_by_kind(trace, self._device)})
-
-
-def peak_by_kind(trace: profile, device: torch.device) -> dict[str, int]:
-    """Return the bytes of each kind at the fullest moment of a stopped trace."""
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
-        file = Path(folder) / "timeline.json"  # deprecated without a successor that sorts by kind (2.13)
-        trace.export_memory_timeline(str(file), device=str(device))  # pyright: ignore[reportDeprecated]
-        moments, rows = foreign_json.read(file)
-    inside = [row for time, row in zip(moments, rows, strict=True) if time > 0] or rows  # those before have no time
-    fullest = max(inside, key=sum, default=[0] * (1 + len(MEMORY_KINDS)))
-    return dict(zip(MEMORY_KINDS, map(int, fullest[1:]), strict=True))
+        self.write_operators(trace, "memory", by="memory_usage")
 
 
 def none() -> None:
