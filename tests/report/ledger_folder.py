@@ -10,7 +10,6 @@ PLAN = {
     "flops_per_token": {"palm": 6e6, "causal": 5e6},
     "peak": {"flops": 1e9, "source": "a test"},
     "cost": {"usd_per_gpu_hour": 36.0},
-    "energy": {"device_watts": 500.0},
     "time": {"step_seconds": 1.0, "mfu_palm": 0.4, "source": "assumed"},
 }
 

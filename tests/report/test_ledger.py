@@ -77,10 +77,10 @@ def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
 
 
 def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):
-    plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}, "energy": {}, "time": None}
+    plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}, "time": None}
     ledger = read_ledger(write(tmp_path / "a", plan=plan))
     assert (ledger.mfu("palm", "clock"), ledger.usd) == (None, None)
-    assert (ledger.kwh, ledger.beside_plan) == (None, None)
+    assert ledger.beside_plan is None
 
 
 def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):

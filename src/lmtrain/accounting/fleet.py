@@ -231,11 +231,6 @@ class FleetPlan:
         return self.run.num_devices * self.device.memory_bytes / self.bytes_per_parameter
 
     @property
-    def kwh(self) -> float | None:
-        """Return the energy of the devices at their rated power: an upper bound, without hosts and cooling."""
-        return (self.run.device_hours or 0) * self.device.power_watts / 1000 if self.device else None
-
-    @property
     def trade_offs(self) -> tuple[TradeOff, ...]:
         """Return other sizes on their tokens for the same FLOPs."""
         return trade_off(self.flops)
@@ -260,7 +255,7 @@ class FleetPlan:
     def to_json(self) -> dict[str, Any]:
         """Return the terms and all derived values as plain numbers."""
         names = ("mfu_is_assumed", "peak_source", "model", "context_tokens", "precision", "bytes_per_parameter")
-        derived = ("static_bytes", "fewest_devices", "most_parameters", "kwh")
+        derived = ("static_bytes", "fewest_devices", "most_parameters")
         return self.run.to_json() | {
             "found": list(self.found),
             "days": None if self.run.hours is None else self.run.hours / 24,

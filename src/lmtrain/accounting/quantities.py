@@ -122,11 +122,6 @@ def format_ratio(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def format_kwh(number: float) -> str:
-    """Write energy: whole kilowatt-hours from 100 on, fewer in two digits."""
-    return f"{number:,.0f} kWh" if number >= 99.5 else f"{number:.2g} kWh"
-
-
 def format_at_most(number: float) -> str:
     """Write a count in three digits, read back as it or a little less."""
     if number >= 1e15:  # FLOPs: no readable suffix

@@ -55,13 +55,12 @@ FIGURES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "MFU": ("speed/mfu_palm", "{:.1%}".format),
     "goodput": ("speed/goodput", "{:.1%}".format),
     "cost": ("cost/usd", partial(format_quantity, unit="usd")),
-    "energy": ("energy/kwh", "{:,.3g} kWh".format),
 }
-WHOLE: Final = {"cost/usd": "cost/projected_usd", "energy/kwh": "energy/projected_kwh"}
+WHOLE: Final = {"cost/usd": "cost/projected_usd"}
 
 
 class Progress(RunCallback):
-    """Show tokens and steps of the budget, loss, speed, MFU, validation, time left, dollars and energy.
+    """Show tokens and steps of the budget, loss, speed, MFU, validation, time left and dollars.
 
     It never asks the device. `every_seconds` is how often a line comes without a terminal.
     """

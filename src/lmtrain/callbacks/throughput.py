@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.observed.metric_names import LOSS_SHARE
-from lmtrain.accounting.training_plan.utilization import kwh, model_flops_utilization, usd
+from lmtrain.accounting.training_plan.utilization import model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext, parts_of
 from lmtrain.training.intervals import StepInterval, is_step_end
@@ -36,14 +36,13 @@ class _Mark:
 
 
 class Throughput(RunCallback):
-    """Log tokens per second, MFU and memory every `every_steps` steps and at the end; a run also dollars and energy.
+    """Log tokens per second, MFU and memory every `every_steps` steps and at the end; a run also dollars.
 
     Memory is the peak of this rank: of a GPU's tensors, on a CPU of the whole process.
 
     Speed leaves out the pauses of lmtrain's other callbacks, and the first step of a process, with its compilation.
-    Only tokens with loss count. Dollars and kWh (at the devices' rated power) are for all the time the devices are held
-    by this attempt of the run and those before it; the projection adds the remaining steps, at this attempt's pace with
-    its validations and checkpoints.
+    Only tokens with loss count. Dollars are for all the time the devices are held by this attempt of the run and those
+    before it; the projection adds the remaining steps, at this attempt's pace with its validations and checkpoints.
 
     In a plain Trainer MFU needs `flops_per_token` of training (None: 6 a parameter), and `peak_flops` of one device
     (None: a table's, for a known GPU); without a known peak MFU is not logged.
@@ -171,19 +170,16 @@ class Throughput(RunCallback):
             return {}
 
     def _cost(self, step: int, num_devices: int, *, is_over: bool = False) -> dict[str, float]:
-        """Return dollars and kWh so far and of the whole run, if there is a price or a rated power."""
+        """Return dollars so far and of the whole run, if there is a price."""
         context = self.context
-        if context is None:
+        if context is None or (price := context.plan.usd_per_gpu_hour) is None:
             return {}
         left = 0.0 if is_over else self._seconds_left(context, step)
         so_far = context.spent_device_seconds(num_devices)
-        found: dict[str, float] = {}
-        for when, spent in {"": so_far, "projected_": so_far + left * num_devices}.items():
-            if (price := context.plan.usd_per_gpu_hour) is not None:
-                found[f"cost/{when}usd"] = usd(spent, num_devices=1, usd_per_gpu_hour=price)
-            if (watts := context.plan.device_watts) is not None:
-                found[f"energy/{when}kwh"] = kwh(spent, num_devices=1, device_watts=watts)
-        return found
+        return {
+            f"cost/{when}usd": usd(spent, num_devices=1, usd_per_gpu_hour=price)
+            for when, spent in {"": so_far, "projected_": so_far + left * num_devices}.items()
+        }
 
     def _seconds_left(self, context: RunContext, step: int) -> float:
         """Return how long the run goes on at this attempt's pace with its pauses, no longer than its budget of time."""

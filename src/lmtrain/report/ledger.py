@@ -175,7 +175,6 @@ class RunLedger(RunRecord):
             "mfu": {over: {formula: self.mfu(formula, over) for formula in FORMULAS} for over in OVER},
             "peak": {"flops": peak.get("flops"), "source": peak.get("source"), "num_devices": self.mean_devices},
             "cost": {"usd": self.usd, "projected_usd": self.usd_of(self.projected_device_seconds)},
-            "energy": {"kwh": self.kwh, "projected_kwh": self.kwh_of(self.projected_device_seconds)},
             "plan_and_fact": None
             if planned is None
             else {

@@ -80,10 +80,6 @@ def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
     if ledger.usd is not None and projected is not None:
         so_far, whole = (format_quantity(amount, "usd") for amount in (ledger.usd, projected))
         rows.append(("cost", f"{so_far} so far, {whole} for the whole run"))
-    projected = ledger.kwh_of(ledger.projected_device_seconds)
-    if ledger.kwh is not None and projected is not None:
-        whole = f"{projected:,.3g} for the whole run, at the devices' rated power"
-        rows.append(("energy", f"{ledger.kwh:,.3g} kWh so far, {whole}"))
     return rows
 
 

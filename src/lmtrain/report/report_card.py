@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lmtrain.accounting.quantities import format_kwh, format_quantity, format_ratio
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.markup import section, table, tag, tiles, web_page
 
-HEAD: Final = ("stage", "time", "tokens with loss", "work in steps", "dollars", "kWh", "command")
+HEAD: Final = ("stage", "time", "tokens with loss", "work in steps", "dollars", "command")
 NOTE: Final = "Behind ± is the standard error over the items scored."
 # On a phone a score and its error stay on one line, and the long names of scores leave room for them.
 STYLE: Final = ".scores td{min-width:8.5rem}.scores th[scope=row]{min-width:7rem;overflow-wrap:anywhere}"
@@ -16,13 +16,12 @@ Scores = Mapping[str, Mapping[str, Any]]  # by name: a `score`, and maybe its `s
 
 @dataclass(frozen=True, kw_only=True)
 class StageAccount:
-    """A training's ledger in short: seconds of the clock, tokens with loss, goodput, dollars and energy if known."""
+    """A training's ledger in short: seconds of the clock, tokens with loss, goodput, and dollars if known."""
 
     seconds: float
     tokens: int
     goodput: float
     usd: float | None = None
-    kwh: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +51,9 @@ class CardStage:
         if self.shown_seconds is not None and self.was_done:
             time += ", skipped: unchanged"
         if (account := self.account) is None:
-            return [self.name, time, "", "", "", "", self.command]
+            return [self.name, time, "", "", "", self.command]
         usd = "" if account.usd is None else format_quantity(account.usd, "usd")
-        kwh = "" if account.kwh is None else format_ratio(account.kwh)
-        return [self.name, time, format_quantity(account.tokens), f"{account.goodput:.0%}", usd, kwh, self.command]
+        return [self.name, time, format_quantity(account.tokens), f"{account.goodput:.0%}", usd, self.command]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +79,13 @@ class Card:
 
     @property
     def totals(self) -> list[tuple[str, str]]:
-        """Return the pipeline's time, dollars and energy, as far as they are known."""
+        """Return the pipeline's time, and dollars if known."""
         accounts = [stage.account for stage in self.stages if stage.account is not None]
         usd = [account.usd for account in accounts if account.usd is not None]
-        kwh = [account.kwh for account in accounts if account.kwh is not None]
         return [
             ("stages", str(len(self.stages))),
             ("time", format_quantity(self.seconds, "seconds")),
             *([("dollars of the trainings", format_quantity(sum(usd), "usd"))] if usd else []),
-            *([("energy of the trainings, at most", format_kwh(sum(kwh)))] if kwh else []),
         ]
 
     @property

@@ -73,7 +73,6 @@ def _header(run: RunLedger) -> Markup:
         shown.append(("goodput", f"{run.time.goodput:.1%}"))
         shown.append(("on the clock", format_quantity(run.time.wall_seconds, "seconds")))
         shown += [("cost", format_quantity(run.usd, "usd"))] if run.usd is not None else []
-        shown += [("kWh at rated power", f"{run.kwh:,.3g}")] if run.kwh is not None else []
     reason = run.status.reason if run.status else None
     words = [tag("p", run.status_words), *([tag("p", reason)] if reason else [])]
     return tag("header", tag("h1", run.name), *words, tiles(shown))

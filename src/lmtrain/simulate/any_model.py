@@ -93,7 +93,6 @@ def plan_module(
         peak_flops=peak.flops if peak else None,
         peak_source=peak.source if peak else "unknown: name a device of the hardware table",
         usd_per_gpu_hour=usd_per_gpu_hour,
-        device_watts=cluster.known_device.power_watts if cluster.known_device else None,
         device_bytes=cluster.device_bytes,
         components={name: size for name, one in module.named_children() if (size := _count(one.parameters()))},
         memory=_memory(module, step, state_bytes),

@@ -5,7 +5,7 @@ import time
 import torch
 
 from lmtrain.accounting.cluster import MEASURED, Cluster, Peak
-from lmtrain.accounting.machine.hardware import MatmulDtype, find_device
+from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.observed.measured import MeasuredDevice, Measurements, until_two_agree
 from lmtrain.accounting.quantities import format_count
@@ -53,13 +53,6 @@ def device_peak(
 def is_current(device: MeasuredDevice, matmul: MatmulDtype) -> bool:
     """Return whether a CPU's peak is of the products that a run has now: fp32's may be of another library."""
     return matmul != "fp32" or device.matmul_precision == cpu_matmul_precision()
-
-
-def device_watts(cluster: Cluster, *, accelerator: str) -> float | None:
-    """Return the rated power of one device, or None where the device is unknown, as every CPU is."""
-    uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
-    device = find_device(cluster.device or (torch.cuda.get_device_name() if uses_gpu else ""))
-    return None if device is None else device.power_watts
 
 
 def settled_matmul(matmul: MatmulDtype) -> float:

@@ -31,7 +31,6 @@ def facts(config, **changes):
         held_out=[4096],
         peak=PEAK,
         peak_source="not known",
-        device_watts=None,
         is_compiled=True,
         trusts_assumed_speed=True,
     )

@@ -13,7 +13,7 @@ from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.training_plan.plan_parts import CheckpointPlan, EvaluationPlan, GenerationPlan, OffloadPlan
 from lmtrain.accounting.training_plan.speed import CommunicationVolume, Speed
 from lmtrain.accounting.training_plan.step_time import StepTime
-from lmtrain.accounting.training_plan.utilization import kwh, usd
+from lmtrain.accounting.training_plan.utilization import usd
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,6 @@ class Plan:
     peak_flops: float | None = None
     peak_source: str = "unknown"
     usd_per_gpu_hour: float | None = None
-    device_watts: float | None = None
     device_bytes: int | None = None
     components: Mapping[str, int] = field(default_factory=dict[str, int])
     memory: DeviceMemory | None = None
@@ -126,13 +125,6 @@ class Plan:
             return None
         return usd(self.seconds, num_devices=self.batch.num_ranks, usd_per_gpu_hour=self.usd_per_gpu_hour)
 
-    @property
-    def kwh(self) -> float | None:
-        """Return the energy of the devices at their rated power: an upper bound, without hosts and cooling."""
-        if self.seconds is None or self.device_watts is None:
-            return None
-        return kwh(self.seconds, num_devices=self.batch.num_ranks, device_watts=self.device_watts)
-
     def to_json(self) -> dict[str, Any]:
         """Return nested plain numbers under stable keys for scripts."""
         report: dict[str, Any] = {
@@ -170,9 +162,9 @@ class Plan:
             report["evaluation"] = asdict(self.evaluation)
         if self.generation is not None:
             report["generation"] = asdict(self.generation) | {"seconds_per_step": self.generation_seconds_per_step}
-        return report | self._links_energy_and_checkpoints()
+        return report | self._links_and_checkpoints()
 
-    def _links_energy_and_checkpoints(self) -> dict[str, Any]:
+    def _links_and_checkpoints(self) -> dict[str, Any]:
         report: dict[str, Any] = {}
         if self.communication is not None:
             sent = self.communication
@@ -181,8 +173,6 @@ class Plan:
                 "seconds_per_step": sent.seconds,
                 "groups": [asdict(group) for group in sent.groups],
             }
-        if self.kwh is not None:
-            report["energy"] = {"kwh": self.kwh, "device_watts": self.device_watts}
         if self.checkpoints is not None:
             cadence = self.checkpoints.cadence
             report["checkpoints"] = asdict(self.checkpoints) | {"every_seconds": cadence and cadence.every_seconds}

@@ -20,11 +20,6 @@ def model_flops_utilization(
     return utilization
 
 
-def kwh(seconds: float, *, num_devices: int, device_watts: float) -> float:
-    """Return the energy of `num_devices` over `seconds` at their rated power: an upper bound, without hosts."""
-    return seconds / 3600 * num_devices * device_watts / 1000
-
-
 def usd(seconds: float, *, num_devices: int, usd_per_gpu_hour: float) -> float:
     """Return the price of holding `num_devices` for `seconds`."""
     return seconds / 3600 * num_devices * usd_per_gpu_hour

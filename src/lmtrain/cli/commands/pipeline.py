@@ -129,7 +129,7 @@ def _account(run: Path) -> StageAccount | None:
     except ConfigurationError:  # it keeps none
         return None
     seconds = found.time.wall_seconds
-    return StageAccount(seconds=seconds, tokens=found.tokens, goodput=found.time.goodput, usd=found.usd, kwh=found.kwh)
+    return StageAccount(seconds=seconds, tokens=found.tokens, goodput=found.time.goodput, usd=found.usd)
 
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:

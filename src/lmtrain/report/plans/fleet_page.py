@@ -8,7 +8,6 @@ from lmtrain.accounting.quantities import (
     format_at_most,
     format_count,
     format_days,
-    format_kwh,
     format_quantity,
     format_ratio,
 )
@@ -74,6 +73,4 @@ def _consequences(plan: FleetPlan) -> list[tuple[str, str]]:
     if plan.fewest_devices is not None:
         most = f"; these hold up to {format_at_most(plan.most_parameters)} parameters" if plan.most_parameters else ""
         rows.append(("", f"at least {format_count(plan.fewest_devices, 'device')}{most}"))
-    if plan.kwh is not None:
-        rows.append(("energy", f"at most {format_kwh(plan.kwh)} by the devices' rated power"))
     return rows

@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lmtrain.accounting.quantities import format_count, format_days, format_kwh, format_quantity, format_ratio
+from lmtrain.accounting.quantities import format_count, format_days, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, ratio_words, trade_off, trade_off_lines
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.plan_parts import Cadence
@@ -121,8 +121,6 @@ def _time(plan: Plan) -> Rows:
     if plan.hours is not None:
         price = "set cluster.usd_per_gpu_hour" if plan.usd is None else format_quantity(plan.usd, "usd")
         rows.append(("cost", price))
-    if plan.kwh is not None:
-        rows.append(("energy", f"at most {format_kwh(plan.kwh)} by the devices' rated power"))
     if plan.checkpoints is not None:
         size, kept = plan.checkpoints.checkpoint_bytes, plan.checkpoints.kept_bytes
         rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))

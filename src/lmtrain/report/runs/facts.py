@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, device_seconds, mean_devices
-from lmtrain.accounting.training_plan.utilization import kwh, usd
+from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import DataError
 from lmtrain.report.runs.attempts import LoggedSpeed, OwnSteps, logged_speed, own_steps, read_attempts, speeds
 from lmtrain.report.runs.held_out import HeldOutScore, held_out_score
@@ -155,16 +155,6 @@ class RunRecord:
         if price is None or device_seconds is None:
             return None
         return usd(device_seconds, num_devices=1, usd_per_gpu_hour=price)
-
-    @property
-    def kwh(self) -> float | None:
-        """Return the energy of the devices at their rated power over the whole clock: an upper bound."""
-        return self.kwh_of(self.device_seconds)
-
-    def kwh_of(self, device_seconds: float | None) -> float | None:
-        """Return the energy of some time of devices, None without their rated power."""
-        watts = self.plan.get("energy", {}).get("device_watts")
-        return None if watts is None or device_seconds is None else kwh(device_seconds, num_devices=1, device_watts=watts)
 
     @cached_property
     def held_out(self) -> HeldOutScore | None:

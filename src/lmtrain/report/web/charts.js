@@ -19,11 +19,6 @@ export const bytes = (value) => {
   return `${Number((value / size).toPrecision(3)).toLocaleString("en")} ${unit}`;
 };
 
-export function kilowattHours(value) {
-  const [size, unit] = value >= 1e6 ? [1e6, "GWh"] : value >= 1e3 ? [1e3, "MWh"] : [1, "kWh"];
-  return `${Number((value / size).toPrecision(3)).toLocaleString("en")} ${unit}`;
-}
-
 export function seconds(value) {
   const [size, unit] = value >= 1 ? [1, "s"] : value >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
   return `${Number((value / size).toPrecision(3))} ${unit}`;

@@ -1,5 +1,5 @@
 // Sliders write a command line; the answer to it is drawn. All accounting is `lmtrain plan`'s.
-import { amount, bars, bytes, days, kilowattHours, seconds, stackedBar } from "/charts.js";
+import { amount, bars, bytes, days, seconds, stackedBar } from "/charts.js";
 import { drawFleet, fleetControls, fleetWords, startFleet } from "/fleet.js";
 import { BUDGETS, HOLDERS, Panel, dollars, drawTradeOff, power, rounded, same, select, slider } from "/panel.js";
 
@@ -42,7 +42,7 @@ function runWords(panel) {
 }
 
 function drawRun(panel, { plan, charts }) {
-  const { memory, time, horizon, batch, parameters, cost, energy } = plan;
+  const { memory, time, horizon, batch, parameters, cost } = plan;
   const { total, ...kinds } = memory.per_device_bytes;
   panel.tell(plan.ok ? "It fits and finishes." : memory.fits === false ? "It does not fit." : "It does not finish.", plan.ok ? "good" : "bad");
   panel.list(".advice", plan.advice);
@@ -54,7 +54,6 @@ function drawRun(panel, { plan, charts }) {
     [amount(parameters.total), parameters.active === parameters.total ? "parameters" : `parameters, ${amount(parameters.active)} active`],
     [horizon.flops.toExponential(2), "FLOPs, PaLM's count"],
     [bytes(total), "memory of one device"],
-    [energy ? kilowattHours(energy.kwh) : "-", "energy at rated power, at most"],
   ]);
   panel.chart("memory", stackedBar(kinds, memory.device_bytes));
   const parts = Object.entries(parameters.components).map(([name, value]) => ({ name, value }));

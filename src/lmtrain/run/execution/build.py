@@ -55,7 +55,7 @@ from lmtrain.tracking.run_log import RunLog
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.peak import device_peak, device_watts
+from lmtrain.training.peak import device_peak
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.time_profiler import TimeProfiler
 from lmtrain.training.transforms import ModelTransform, ModelTransforms
@@ -310,7 +310,6 @@ def plan_of_run(
         folder=datamodule.dataset.folder,
         peak=peak,
         peak_source="unknown device: set cluster.peak_flops",
-        device_watts=device_watts(cluster, accelerator=trainer.accelerator),
         is_compiled=is_compiled(config),
         trusts_assumed_speed=False,  # before the first step
         done=done,

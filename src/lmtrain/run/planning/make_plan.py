@@ -59,7 +59,6 @@ class PlanFacts:
     folder: Path | None = None
     peak: Peak | None
     peak_source: str
-    device_watts: float | None
     is_compiled: bool
     trusts_assumed_speed: bool
     done: RunSoFar = NOT_BEGUN
@@ -118,7 +117,6 @@ def _with_more(
     plan = replace(
         plan,
         usd_per_gpu_hour=config.cluster.usd_per_gpu_hour,
-        device_watts=facts.device_watts,
         is_compiled=facts.is_compiled,
         is_from_scratch=config.init_from is None and not facts.shape.num_frozen_parameters,
         offload=offload,

@@ -118,7 +118,6 @@ def plan_of(config: RunConfig) -> tuple[Plan, Setting]:
     facts = fit.facts
     require_parts(config, facts.shape)
     batch = planned_batch(config, fit)
-    device = setting.cluster.known_device
     plan = make_plan(
         config,
         PlanFacts(
@@ -132,7 +131,6 @@ def plan_of(config: RunConfig) -> tuple[Plan, Setting]:
             held_out=held_out_tokens(config, validated_split(config)),
             peak=setting.peak() or peak_here(config, setting.cluster, setting.bytes_of.matmul),
             peak_source=f"unknown: set cluster.device, cluster.peak_flops, or run {_doctor_of(config)}",
-            device_watts=device.power_watts if device else None,
             is_compiled=setting.is_compiled,
             trusts_assumed_speed=True,
         ),
