@@ -67,18 +67,6 @@ def test_a_choice_of_strategy_weighs_recomputation_where_none_is_chosen() -> Non
     assert chosen.plan.speed.step_seconds < 0.6 * kept.plan.speed.step_seconds
 
 
-def test_a_faster_micro_batch_is_advised() -> None:
-    words = ["model=llama_3_2_1b", "cluster=h100_8x", "strategy=fsdp", "batch.context_tokens=1024"]
-    (run,) = planned_runs(words)
-    (line,) = (line for line in run.advice.lines if "times as fast" in line)
-    gain, _, advised = line.partition(" times as fast with ")
-    (typed,) = planned_runs([*words, *advised.split()])
-    assert run.plan.speed is not None
-    assert typed.plan.speed is not None
-    assert float(gain) == pytest.approx(run.plan.speed.step_seconds / typed.plan.speed.step_seconds, abs=0.01)
-    assert not any("times as fast" in line for line in typed.advice.lines)
-
-
 def test_a_context_that_fits_on_no_device_is_advised_to_be_shorter() -> None:
     of_a_context = ["model=llama_3_1_70b", "batch.context_tokens=131072", "batch.tokens_per_step=8388608"]
     words = [*WORDS, *of_a_context, "cluster.num_nodes=8", "recompute=every_block", "loss=chunked"]

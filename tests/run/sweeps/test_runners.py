@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import EXIT_TERMINATED, ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps import runners as module
 from lmtrain.run.sweeps.runners import LocalRunner, SlurmRunner, SlurmTrial, require_slurm
 from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
-from lmtrain.tracking.status import Status, write_status
 from tests.configs import default_config
 
 
@@ -20,7 +19,7 @@ def test_a_stop_cancels_a_waiting_job_and_asks_a_running_one_until_its_run_has_b
         cancelled: list[str] = []
         paths = SimpleNamespace(result_pickle=tmp_path / "result.pkl")
         job = SimpleNamespace(paths=paths, job_id="7", cancel=lambda: cancelled.append(name))
-        return SlurmTrial(job, tmp_path / name, lambda job_id: state, submit=lambda: None), cancelled
+        return SlurmTrial(job, tmp_path / name, lambda job_id: state), cancelled
 
     waiting, cancelled = submitted("waiting", "PENDING")
     waiting.stop(15)
@@ -35,34 +34,13 @@ def test_a_stop_cancels_a_waiting_job_and_asks_a_running_one_until_its_run_has_b
         assert is_asked_to_stop(running.folder)
 
 
-def test_a_run_goes_on_in_a_new_job_after_a_time_limit_where_it_has_trained_since(tmp_path: Path) -> None:
-    folder, submitted = tmp_path / "trial", list[str]()
-
-    def job() -> SimpleNamespace:
-        result = tmp_path / f"{len(submitted)}.pkl"
-        result.touch()
-        paths = SimpleNamespace(result_pickle=result)
-        return SimpleNamespace(paths=paths, exception=lambda: None, result=lambda: EXIT_REQUEUE)
-
-    def submit() -> SimpleNamespace:
-        submitted.append("again")
-        return job()
-
-    trial = SlurmTrial(job(), folder, lambda job_id: "RUNNING", submit=submit)
-    folder.mkdir()
-    write_status(folder, Status("KILLED", EXIT_REQUEUE, step=3))
-    assert trial.exit_code() is None
-    assert submitted == ["again"]
-    assert trial.exit_code() == EXIT_REQUEUE, "the second job trained no step"
-
-
 def test_a_job_gone_from_the_queue_has_failed_once_its_result_has_had_time_to_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "QUERY_SECONDS", 0.0)
     job = SimpleNamespace(paths=SimpleNamespace(result_pickle=tmp_path / "none"), job_id="7")
     states = iter(["RUNNING", "", "RUNNING", "", ""])  # a controller that was down forgets none
-    trial = SlurmTrial(job, tmp_path, lambda job_id: next(states), submit=lambda: None)
+    trial = SlurmTrial(job, tmp_path, lambda job_id: next(states))
     assert [trial.exit_code() for _ in range(5)] == [None, None, None, None, 1]
 
 

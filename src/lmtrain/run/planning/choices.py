@@ -6,7 +6,7 @@ within NEAR of the fastest are as good, and the first of them is taken.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Final
@@ -32,7 +32,6 @@ from lmtrain.run.validators.task import example_rows
 NEAR: Final = 1.02
 MOST_DEVICES: Final = 16_384
 LEAST_CONTEXT: Final = 1024
-WORTH: Final = 1.1  # times as fast, to be advised
 MARGIN: Final = 1.1  # for costs that grow with the run, such as validation
 WITHOUT_TIME: Final = ("budget.hours=null", "budget.usd=null")
 LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (
@@ -294,31 +293,6 @@ def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) ->
     if largest and largest.sequences_per_micro_step > plan.batch.sequences_per_micro_step:
         lines.insert(0, f"a larger micro batch fits too: {MICRO_BATCH}={largest.sequences_per_micro_step}")
     return Advice(tuple(lines), is_possible=not unfinished)
-
-
-def faster(asked: RunConfig, plan: Plan) -> str | None:
-    """Return the line of the largest micro batch, and recomputation for it, where they save a tenth of the time.
-
-    A strategy that is left to the plan may change with them, to one that cuts no layers.
-    """
-    if not plan.fits or plan.speed is None or asked.cluster.device is None or asked.batch.is_auto:
-        return None
-    now, found = plan.speed.step_seconds * plan.batch.num_ranks / plan.batch.tokens_per_step, list[Candidate]()
-    recompute = [] if chooses_recompute(asked) else words_of(RecomputeFacts, lambda facts: facts.keeps_least)
-    for words in ((f"{MICRO_BATCH}=auto",), (*recompute, f"{MICRO_BATCH}=auto")):
-        config = with_words(asked, words)
-        if setting_if_known(config) is None:
-            continue
-        options = _under_strategies(config) if asked.spread.chooses else filter(None, [weighed(config)])
-        for one in ranked(
-            each for each in options if max(each.config.spread.tensor_ranks, each.config.spread.context_ranks) == 1
-        ):
-            strategy = [f"strategy={one.config.strategy.word}"] if asked.spread.chooses else []
-            found.append(replace(one, words=(*strategy, *one.words, *words)))
-    best = next(iter(ranked(found)), None)
-    if best is None or not best.cost or now / best.cost < WORTH:
-        return None
-    return f"{now / best.cost:.2f} times as fast with {' '.join(_typed(best))}"
 
 
 def remedies(config: RunConfig, planned: Planned) -> list[Candidate]:

@@ -13,7 +13,6 @@ from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.gate import checked_configs
 from lmtrain.run.planning.choices import (
     advice,
-    faster,
     setting_if_known,
     with_compilation,
     with_recompute,
@@ -75,7 +74,6 @@ def planned_runs(
         _require_own_folder(config)
         require_split(config)
         more_checks(config)
-        asked = config
         config, strategy = with_strategy(config)
         config, recompute = with_recompute(config)
         plan, fit = plan_of(config)
@@ -91,7 +89,6 @@ def planned_runs(
         plan = replace(plan, scaling=config.scaling, source_epochs=epochs, awaits_data=awaited_facts(config))
         given = advice(config, plan, fit, partial(planned_with, config))
         notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute, compilation]
-        notes.append(faster(asked.changed(compile=config.compile.values), plan))
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, given, config))
     return found

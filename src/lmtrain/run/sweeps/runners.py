@@ -1,8 +1,8 @@
 """Where the runs of a sweep train: on this machine, each on its own devices, or in SLURM's queue through submitit.
 
 A SLURM job is one node with its ranks below one task, and outlives the sweep's process: its id is in a file, by which a
-new process waits for it instead of submitting the run again. Before its time limit a job's run saves and ends, and
-continues in a new job.
+new process waits for it instead of submitting the run again. Before its time limit a job's run saves and ends; the same
+command continues it in a new job.
 """
 
 import contextlib
@@ -13,20 +13,18 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.child_process import python_command, python_environment
-from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.launch.rank_ends import plain_exit_code
 from lmtrain.missing_package import install_command
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.trial_process import run_trial
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
-from lmtrain.tracking.status import read_status
 
 MODULE: Final = "lmtrain.run.sweeps.trial_process"
 LOGS: Final = "%j"
@@ -34,7 +32,7 @@ QUERY_SECONDS: Final = 15.0  # between two queries of SLURM
 PENDING: Final = "PENDING"
 RUNNING: Final = "RUNNING"
 UNKNOWN_JOB: Final = "Invalid job id"  # squeue's message for a job that ended a while ago
-SIGNAL: Final = {"SUBMITIT_PREEMPT_SIGNAL": "USR1"}  # before the time limit: the run saves, and is submitted again
+SIGNAL: Final = {"SUBMITIT_PREEMPT_SIGNAL": "USR1"}  # before the time limit: the run saves
 
 
 @dataclass(frozen=True)
@@ -104,29 +102,20 @@ class LocalRunner:
 
 @dataclass
 class SlurmTrial:
-    """A submitted run and its folder; `state` returns a job's state in SLURM's queue, empty once it is gone.
-
-    `submit` makes a new job of the run, to continue after a time limit.
-    """
+    """A submitted run and its folder; `state` returns a job's state in SLURM's queue, empty once it is gone."""
 
     job: Any
     folder: Path
     state: Callable[[str], str]
-    submit: Callable[[], Any]
     _queried_at: float = field(default_factory=time.monotonic)
-    _step: int = 0
     _is_stopping: bool = False
     _is_cancelled: bool = False
     _is_gone: bool = False
 
-    def __post_init__(self) -> None:
-        self._step = self._saved_step()
-
     def exit_code(self) -> int | None:
         """Return its exit code, None while it waits or runs; 1 if SLURM ended it without a result."""
         if self.job.paths.result_pickle.exists():
-            code = 1 if self.job.exception() is not None else int(self.job.result())
-            return None if code == EXIT_REQUEUE and self._continues() else code
+            return 1 if self.job.exception() is not None else int(self.job.result())
         if self._is_cancelled:
             return EXIT_TERMINATED
         if self._is_stopping and self.folder.exists() and not is_asked_to_stop(self.folder):
@@ -136,18 +125,6 @@ class SlurmTrial:
         self._queried_at = time.monotonic()
         was_gone, self._is_gone = self._is_gone, not self.state(self.job.job_id)
         return 1 if was_gone and self._is_gone else None  # its result may come a moment after its end in the queue
-
-    def _continues(self) -> bool:
-        """Submit a run again after its time limit; not if that job trained no step."""
-        if self._is_stopping or (step := self._saved_step()) <= self._step:
-            return False
-        self.job, self._step, self._is_gone = self.submit(), step, False
-        print(f"{self.folder.name}: its time limit came after step {step:,}; it continues in a new job", flush=True)
-        return True
-
-    def _saved_step(self) -> int:
-        status = read_status(self.folder)
-        return 0 if status is None else status.step or 0
 
     def stop(self, number: int) -> None:
         """Cancel it while it waits; else it ends after its step."""
@@ -173,9 +150,7 @@ class SlurmRunner:
         del slot
         known = read_json(_note(job_path)).get("job_id")
         submitted = self._find(str(known)) if known else None
-        if submitted is None:
-            submitted = self._submit(job, job_path)
-        return SlurmTrial(submitted, job.folder, self.state, submit=partial(self._submit, job, job_path))
+        return SlurmTrial(submitted or self._submit(job, job_path), job.folder, self.state)
 
     def _submit(self, job: Job, job_path: Path) -> Any:
         """Submit a saved job, and note its id."""
