@@ -5,6 +5,7 @@ import pytest
 from lmtrain.errors import DataError
 from lmtrain.interop.hf_config import DEFAULTS, read_config, write_config
 from lmtrain.interop.model_settings import build, complete
+from tests.interop.families import random_model
 from tests.interop.test_hf_export import OURS, settings_of
 
 QWEN = {
@@ -59,6 +60,32 @@ def test_the_layers_of_nemotron_h_are_read_in_letters_and_words_of_any_release(l
     written = write_config(complete(read))
     assert written["hybrid_override_pattern"] == "M-*-M"
     assert read_config(written).settings == read
+
+
+def family_config(name):
+    """Return the config of a small random model, as transformers saves it."""
+    model = random_model(name, 0)
+    return model.config.to_diff_dict() | {"architectures": [type(model).__name__]}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("gpt-oss", {"rope_parameters": None}, "rope_parameters must be given"),
+        ("olmo3", {"rope_parameters": None, "rope_local_base_freq": 5.0}, "rope_local_base_freq is not supported"),
+        ("lfm2", {"hidden_act": "gelu_pytorch_tanh"}, "hidden_act=gelu_pytorch_tanh is not supported"),
+        ("deepseek v3", {"head_dim": 2}, "head_dim=2 is not supported"),
+    ],
+)
+def test_what_a_class_reads_otherwise_is_refused_by_key(name, changes, message):
+    read_config(family_config(name))
+    with pytest.raises(DataError, match=message):
+        read_config(family_config(name) | changes)
+
+
+def test_weights_that_are_not_told_to_sum_to_one_do_not():
+    config = family_config("deepseek v3") | {"norm_topk_prob": None}
+    assert not read_config(config).settings["experts"]["normalize_weights"]
 
 
 def test_experts_of_nemotron_h_are_refused():

@@ -91,6 +91,16 @@ def refused(folder, message, *, with_tokenizer=True):
         ({"attention_bias": True}, "lacks the tensor model.layers.0.self_attn.q_proj.bias"),
         ({"attention_sinks": 4}, "attention_sinks=4 is not supported; remove the key"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"quantization_config": "fp8"}, "quantization_config"),
+        ({"is_causal": False}, "is_causal=False is not supported; only True is"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at most"),
+        (
+            {
+                "rope_parameters": {"rope_theta": 1e4, "rope_type": "longrope", "factor": 2.0}
+                | {key: [1.0] for key in ("short_factor", "long_factor")}
+            },
+            "long_factors must have one factor per rotated pair of a head, 4, got 1",
+        ),
         ({"rope_parameters": {"rope_type": "xpos", "rope_theta": 1e4}}, "rope_type=xpos is not supported"),
         ({"rope_parameters": {"rope_theta": 1e4, "mrope_section": [2]}}, "mrope_section of rope_parameters is not"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type=llama3 needs 'factor'"),

@@ -84,6 +84,7 @@ LATENT_KEYS: Final = {
 }
 MAMBA_LETTERS: Final = {"M": MAMBA.word, "*": "full_attention", "-": "mlp", "E": "moe"}
 ACTIVATION_FUNCTIONS: Final = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
+MOST_LAYERS: Final = 1_000_000
 GPT2_SETTINGS: Final = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate", "biases"})
 TRAINING_ONLY: Final = frozenset(
     {"experts.load_balance_weight", "experts.router_z_weight", "num_future_tokens", "future_token_weight"}
@@ -93,6 +94,7 @@ ONLY: Final[dict[str, Any]] = {
     "clip_qkv": None,
     "router_jitter_noise": 0.0,
     "use_bidirectional_attention": False,
+    "is_causal": True,
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
@@ -297,7 +299,11 @@ def _write_rope(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
         "full_attention": {"rope_theta": theta, **new},
         "sliding_attention": {"rope_theta": base, "rope_type": "default"},
     }
-    return {"rope_parameters": by_layer, **config, "rope_local_base_freq": base}
+    if family.has_local_base:
+        config["rope_local_base_freq"] = base
+    elif base != theta:  # no key of release 4 says so
+        config = {**share, **root}
+    return {"rope_parameters": by_layer, **config}
 
 
 def _written_scaling(scaling: Mapping[str, Any], max_context_tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -464,13 +470,12 @@ def _read_gpt2(config: ForeignConfig) -> dict[str, Any]:
 def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     family = FAMILIES[model_type]
     counts = {ours: config.count(theirs) for ours, theirs in LLAMA_COUNTS.items()}
+    if counts["num_layers"] > MOST_LAYERS:
+        raise DataError(f"config.json: num_hidden_layers must be at most {MOST_LAYERS}, got {counts['num_layers']}.")
     places = [place for key, held in family.biases.items() if config.get(key, default=False) for place in held]
     act, own_width = family.activation_key, config.get("head_dim")
-    if (
-        not family.has_head_width
-        and not family.latent
-        and own_width not in (None, counts["width"] // counts["num_heads"])
-    ):
+    usual_width = config.get("qk_rope_head_dim") if family.latent else counts["width"] // counts["num_heads"]
+    if not family.has_head_width and own_width not in (None, usual_width):
         raise DataError(f"config.json: head_dim={own_width} is not supported; remove the key.")
     settings = counts | {
         "num_kv_heads": config.get("num_key_value_heads", default=counts["num_heads"]),
@@ -542,6 +547,10 @@ def _read_rope(config: ForeignConfig, family: Family, settings: Mapping[str, Any
     """Read either style; both may be there where they agree."""
     new, theta, old = config.get("rope_parameters"), config.get("rope_theta"), config.get("rope_scaling")
     local, share = config.get("rope_local_base_freq"), config.get("partial_rotary_factor")
+    if local is not None and not family.has_local_base:
+        raise DataError("config.json: rope_local_base_freq is not supported; remove the key.")
+    if family.scales_rope and not new and not old:
+        raise DataError("config.json: rope_parameters must be given, as transformers scales this class's by default.")
     shared = {"rope_theta": family.rope_base} | ({} if share is None else {"partial_rotary_factor": share})
     of_window = {} if family.window_rope_base is None else {"rope_theta": family.window_rope_base}
     styles = []
@@ -554,7 +563,8 @@ def _read_rope(config: ForeignConfig, family: Family, settings: Mapping[str, Any
         styles.append(({**shared, **new}, of_window))
     if theta is not None or old or not new:
         whole = {**shared, **({} if theta is None else {"rope_theta": theta}), **(old or {})}
-        styles.append((whole, {**of_window, **({} if local is None else {"rope_theta": local})}))
+        base = local if family.has_local_base else theta  # of windows, where they have one
+        styles.append((whole, {**of_window, **({"rope_theta": base} if of_window and base else {})}))
     first, *others = [_read_style(config, family, settings, *style) for style in styles]
     if others and others != [first]:
         raise DataError("config.json: rope_parameters must agree with rope_theta and rope_scaling; keep one of them.")

@@ -126,7 +126,7 @@ def read_experts(config: Keys, family: ExpertFamily, num_layers: int) -> dict[st
     """Return the settings of experts as a config node."""
     settings: dict[str, Any] = {}
     for ours, theirs in family.keys.items():
-        if (value := config.get(theirs)) is not None:
+        if (value := config.get(theirs, default=False if ours == "normalize_weights" else None)) is not None:
             settings[ours] = value
     settings[COUNT] = config.count("num_local_experts", family.keys[COUNT])  # either, in transformers 5.23
     settings |= family.always
@@ -147,7 +147,7 @@ def read_experts(config: Keys, family: ExpertFamily, num_layers: int) -> dict[st
 
 def _dense_layers(config: Keys, family: ExpertFamily, num_layers: int) -> list[int]:
     if family.dense == "first":
-        return list(range(config.get("first_k_dense_replace", default=0)))
+        return list(range(min(num_layers, config.get("first_k_dense_replace", default=0))))
     step, listed = config.get("decoder_sparse_step", default=1), config.get("mlp_only_layers", default=[])
     return [layer for layer in range(num_layers) if layer in listed or (layer + 1) % step]
 

@@ -43,7 +43,8 @@ class Family:
 
     `defaults` are what it takes where config.json has no such key. `always` and `derived` (from other settings) are
     our settings that no key changes; `keys` are settings beyond those of all classes, `biases` the places that
-    a key of true or false gives biases. `windows`: "all" layers or those from "max_window_layers" on, the
+    a key of true or false gives biases. `has_local_base`: a key of release 4 is the base of windows; `scales_rope`: by
+    default. `windows`: "all" layers or those from "max_window_layers" on, the
     "unrotated", or all but each such a layer; None has none. `rope_by_layer` has a base for windows, `partial` a
     share that rotates, `recurrent` layers without attention, `latent` attention from latent vectors. `names` are of
     tensors, where they differ from Llama's; a fused one stays so. `only` are keys with one supported value,
@@ -66,6 +67,8 @@ class Family:
     has_window_switch: bool = False
     rope_base: float = 10_000.0
     window_rope_base: float | None = None
+    has_local_base: bool = False
+    scales_rope: bool = False
     partial: bool = False
     latent: bool = False
     recurrent: Recurrence | None = None
@@ -122,7 +125,7 @@ LATENT_DEFAULTS: Final = {
 }
 DEEPSEEK_ONLY: Final = {"attention_bias": False, "moe_layer_freq": 1}
 DEEPSEEK_IGNORED: Final = frozenset(
-    {"ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim", "head_dim"}
+    {"ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim"}
     | {"num_key_value_heads"}
 )
 DELTA: Final = Recurrence(
@@ -319,6 +322,7 @@ FAMILIES: Final[dict[str, Family]] = {
         windows=6,
         rope_base=1_000_000.0,
         window_rope_base=10_000.0,
+        has_local_base=True,
         names=NORMS_AROUND,
         only={"attn_logit_softcapping": None},
     ),
@@ -436,6 +440,7 @@ FAMILIES: Final[dict[str, Family]] = {
         biases=ATTENTION_BIAS,
         windows=2,
         rope_base=150_000.0,
+        scales_rope=True,
         only={"swiglu_alpha": 1.702},
         ignored=frozenset({"initial_context_length", "experts_per_token"}),
     ),
@@ -496,6 +501,7 @@ FAMILIES: Final[dict[str, Family]] = {
             "self_attention.k_norm": "self_attn.k_layernorm",
             "final_norm": "model.embedding_norm",
         },
+        only={"hidden_act": "silu"},
         ignored=frozenset(
             {f"block_{name}" for name in ("dim", "mlp_init_scale", "norm_eps", "out_init_scale", "use_swiglu")}
             | {"block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "use_pos_enc"}

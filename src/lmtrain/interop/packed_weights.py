@@ -102,7 +102,7 @@ def unpacked(files: WeightFiles, quantization: Mapping[str, Any] | None) -> Weig
     """
     if quantization is None:
         return files
-    method = quantization.get("quant_method")
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
     if method not in ("mxfp4", "fp8"):
         raise DataError(
             f"config.json: quantization_config.quant_method={method} is not supported; supported: mxfp4, fp8."
@@ -115,5 +115,6 @@ def text_model(config: Mapping[str, Any], files: WeightFiles) -> tuple[Mapping[s
     """Return the config and the files of the text model alone, of a model that reads images too."""
     if "vision_config" not in config or not isinstance(config.get("text_config"), dict):
         return config, files
-    files = TextFiles(files)
-    return {**config["text_config"], "tie_word_embeddings": HEAD not in files.facts}, files
+    files, text = TextFiles(files), config["text_config"]
+    is_tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True)) and HEAD not in files.facts
+    return {**text, "tie_word_embeddings": is_tied, "final_logit_softcapping": None}, files  # the whole has no cap

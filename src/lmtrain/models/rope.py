@@ -194,13 +194,13 @@ class LongRopeScaling(RotaryScaling):
 
     @override
     def frequencies(self, exponents: Float[Tensor, " R"], *, base: float, num_tokens: int) -> Float[Tensor, " R"]:
-        is_long = num_tokens > self.original_context_tokens
-        name, factors = ("long", self.long_factors) if is_long else ("short", self.short_factors)
-        if len(factors) != len(exponents):
-            raise ConfigurationError(
-                f"model.rope_scaling.{name}_factors must have one factor per rotated pair of a head, "
-                f"{len(exponents)}, got {len(factors)}."
-            )
+        for name, factors in (("long", self.long_factors), ("short", self.short_factors)):
+            if len(factors) != len(exponents):
+                raise ConfigurationError(
+                    f"model.rope_scaling.{name}_factors must have one factor per rotated pair of a head, "
+                    f"{len(exponents)}, got {len(factors)}."
+                )
+        factors = self.long_factors if num_tokens > self.original_context_tokens else self.short_factors
         return 1.0 / (torch.tensor(list(factors), dtype=torch.float32, device=exponents.device) * base**exponents)
 
 
