@@ -58,6 +58,7 @@ class Row:
     device: Device | None = None
     attention: float | None = None
     gibibytes: float | None = None
+    goes_round: bool = False
     note: str = ""
 
 
@@ -111,6 +112,10 @@ NEVER: Final = (
         words=(*LLAMA_8B, *H200, *HALF_AGAIN, FP8), gibibytes=47.0,
     ),
     titan("8B fp8, 32k, 8 H100", 3890, LONG, EVERY, FP8, sequences=1, micro=1, context_tokens=32_768, gibibytes=83.9),
+    titan(
+        "8B fp8, 131k, ring of 4, 8 H100", 1071, LONG, EVERY, FP8, "strategy=context", "strategy.context_size=4",
+        sequences=0.25, micro=1, context_tokens=131_072, gibibytes=84.0, goes_round=True,
+    ),
     Row(
         name="MPT 7B, 8 H100", source="llm-foundry benchmarking", published=10_643, sequences=6, micro=6,
         words=("model=gpt2_1558m", "model.width=4096", "model.num_layers=32", "model.num_heads=32",
@@ -185,6 +190,7 @@ def planned(row: Row) -> tuple[float, float]:
     ]
     config = read_config(compose_config(words))
     setting = setting_on_paper(config)
+    setting = replace(setting, spread=replace(setting.spread, go_round=row.goes_round))
     batch, shape = config.divided(config.batch), setting.facts.shape
     kv = config.model.get("num_kv_heads") or config.model.get("num_heads")
     found = PlannedModel(

@@ -71,10 +71,12 @@ def test_rings_send_what_they_send() -> None:
     assert inside.gathered_bytes == fsdp.gathered_bytes
 
 
-def test_ulysses_sends_all_but_its_own_heads() -> None:
-    stream = Stream(num_tokens=8192, num_bytes=8192 * 4096 * 2, num_layers=32, attention_bytes=2.5e9)
-    ulysses = groups(ModelSpread(shards_over="all ranks", context_ranks=4), stream=stream)[0].num_bytes
+def test_ring_and_ulysses_are_different_costs() -> None:
+    stream = Stream(num_tokens=8192, num_bytes=8192 * 4096 * 2, num_layers=32, attention_bytes=2.5e9, kv_bytes=0.5e9)
+    spread = ModelSpread(shards_over="all ranks", context_ranks=4)
+    ulysses, ring = (groups(replace(spread, go_round=each), stream=stream)[0].num_bytes for each in (False, True))
     assert ulysses == 4 * 2 * 2.5e9 * 3 / 16
+    assert ring == 4 * 3 * 0.5e9 * 3 / 4
 
 
 def test_groups_beyond_a_node_share_its_network_and_half_a_node_has_half_of_it() -> None:

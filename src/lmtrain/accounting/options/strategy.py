@@ -44,7 +44,7 @@ class Stream:
     """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and its layers.
 
     `share_again` is the share of layers with a second forward pass in the backward pass. `attention_bytes` are those of
-    all layers' queries, keys, values and mixed values.
+    all layers' queries, keys, values and mixed values, `kv_bytes` of keys and values alone.
     """
 
     num_tokens: int
@@ -52,6 +52,7 @@ class Stream:
     num_layers: int
     share_again: float = 0.0
     attention_bytes: float = 0.0
+    kv_bytes: float = 0.0
 
     def sent(self, num_ranks: int) -> float:
         """Return the bytes sent by one of `num_ranks` ranks in a micro-step for the joint products of its layers.
@@ -72,6 +73,13 @@ class Stream:
         """
         return (2 + self.share_again) * self.attention_bytes * (num_ranks - 1) / num_ranks**2
 
+    def ringed(self, num_ranks: int) -> float:
+        """Return the bytes sent by one of `num_ranks` ranks in a micro-step for attention round a ring.
+
+        Keys and values of each slice visit all other ranks, with their gradients in the backward pass.
+        """
+        return (3 + self.share_again) * self.kv_bytes * (num_ranks - 1) / num_ranks
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpread:
@@ -87,8 +95,9 @@ class ModelSpread:
     memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the backward pass too.
     `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product together,
     with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. `context_ranks`
-    neighbours have a slice each of the same sequences, exchanged with heads (Ulysses). A `pipeline` of several stages
-    is planned, and trains on no rank.
+    neighbours have a slice each of the same sequences, exchanged with heads (Ulysses) or round a ring, where the slices
+    `go_round` (published rows: no strategy here does). A `pipeline` of several stages is planned, and trains on no
+    rank.
     `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no limit.
     `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's delta once in
     that number of steps; None averages gradients at every step. `kept_bytes` are those of a parameter next to weight,
@@ -109,6 +118,7 @@ class ModelSpread:
     gradient_bytes: float = 4
     tensor_ranks: int = 1
     context_ranks: int = 1
+    go_round: bool = False
     pipeline: Pipeline = ONE_STAGE
     chooses: bool = False
     most_ranks: int | None = None
@@ -239,9 +249,11 @@ class ModelSpread:
                 num_reductions=1 if summed else 0,
             )
         if (slices := self.context_ranks) > 1:
-            sent = stream.exchanged(slices) * micro_steps
+            sent = stream.ringed(slices) if self.go_round else stream.exchanged(slices)
             moves = (8 + 4 * stream.share_again) * layers
-            yield Collective(group="context groups", num_ranks=slices, gathered_bytes=sent, num_gathers=moves)
+            yield Collective(
+                group="context groups", num_ranks=slices, gathered_bytes=sent * micro_steps, num_gathers=moves
+            )
         if (stages := self.pipeline.num_stages) > 1:
             moves = 2 * micro_steps * self.pipeline.num_chunks
             yield Collective(

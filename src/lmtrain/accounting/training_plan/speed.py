@@ -97,6 +97,7 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
         num_layers=len(shape.attention),
         share_again=setting.recompute.share,
         attention_bytes=of_tokens * heads * (2 + 2 * model.share_of_kv_heads),
+        kv_bytes=of_tokens * heads * 2 * model.share_of_kv_heads,
     )
     groups = tuple(
         setting.spread.collectives(
