@@ -25,13 +25,13 @@ def test_links_of_a_folder_send_no_file_from_outside_it(run, tmp_path):
     (attempt / "git.diff").unlink(missing_ok=True)
     (attempt / "git.diff").symlink_to(tmp_path / "secret")
     (run.path / "profile").symlink_to(tmp_path)
-    (tmp_path / "memory_rank0.json").write_text("{}")
+    (tmp_path / "memory_rank0.txt").write_text("a table")
     assert send(run)
     client, run_id = client_of(run), stored(run).info.run_id
     folders = [None, "attempts/2", "profile"]
     files = {item.path for folder in folders for item in client.list_artifacts(run_id, folder)}
     assert "report.md" in files
-    assert not files & {"report.html", "attempts/2/git.diff", "profile/memory_rank0.json"}
+    assert not files & {"report.html", "attempts/2/git.diff", "profile/memory_rank0.txt"}
 
 
 def test_parameter_that_a_resume_changes_becomes_a_tag(run):

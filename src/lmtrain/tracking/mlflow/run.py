@@ -43,7 +43,7 @@ OF_ATTEMPT = (
     "environment.json",
     "devices.json",
 )
-OF_PROFILE = ("operators_rank*.txt", "trace_rank*.json.gz", "memory_rank*.json", "memory_rank*.pickle")
+OF_PROFILE = ("operators_rank*.txt", "trace_rank*.json.gz", "memory_rank*.txt", "memory_rank*.pickle")
 
 T = TypeVar("T")
 
