@@ -34,12 +34,15 @@ NOTICES: Final = logging.getLogger("torch._higher_order_ops.wrap")  # of selecti
 class BlockMemory:
     """Bytes left by a forward pass, hidden states included, and the peak of the blocks' backward passes.
 
-    `steps` are the bytes left before each block, and after the last.
+    `steps` are the bytes left before each block, and after the last. `shared` and `shared_steps` are those of
+    tensors that sequences share.
     """
 
     activations: int
     peak: int
     steps: Sequence[int]
+    shared: int = 0
+    shared_steps: Sequence[int] = ()
 
 
 def fake_tensors() -> FakeTensorMode:
@@ -55,15 +58,16 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int], *, masks_docum
     known = [*model.parameters(), *model.buffers(), tokens, *([] if documents is None else [documents])]
     held: dict[int, Any] = {id(tensor.untyped_storage()): tensor.untyped_storage() for tensor in known}
     weights = frozenset(held)
-    kept = by_blocks = taken = 0
-    before: list[int] = []
+    kept = taken = shared = 0
+    left: list[tuple[int, int]] = []
 
     def keep(tensor: Tensor) -> Tensor:
-        nonlocal kept
+        nonlocal kept, shared
         storage = tensor.untyped_storage()
         if id(storage) not in held:
             held[id(storage)] = storage
             kept += storage.nbytes()
+            shared += storage.nbytes() if storage.nbytes() % shape[0] else 0
         return tensor
 
     def see(graph: torch.fx.GraphModule, arguments: Sequence[Any]) -> None:
@@ -72,20 +76,20 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int], *, masks_docum
         arriving = input_bytes(graph.graph, "tangents")
         taken = max(taken, arriving + fused_peak(graph.graph, is_held=is_held))
 
-    def last_block(*_: Any) -> None:
-        nonlocal by_blocks
-        by_blocks = kept
+    def note(*_: Any) -> None:
+        left.append((kept, shared))
 
-    compiler = _cut_only(lambda: before.append(kept), see)
+    compiler = _cut_only(note, see)
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False, backend=compiler)
     for block in model.blocks[-1:]:
-        block.register_forward_hook(last_block)
+        block.register_forward_hook(note)
     with _without_notices(), saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden, _ = model.features(tokens, documents)
     keep(hidden)
     hidden.backward(torch.zeros_like(hidden))
-    return BlockMemory(activations=kept, peak=by_blocks + taken, steps=[*before, by_blocks])
+    steps, shared_steps = zip(*left, strict=True) if left else ((0,), (0,))
+    return BlockMemory(activations=kept, peak=steps[-1] + taken, steps=steps, shared=shared, shared_steps=shared_steps)
 
 
 @contextmanager
@@ -134,6 +138,7 @@ class StepMemory:
 
     activations: int
     workspace: int
+    shared: int = 0  # activations of tensors that sequences share, where blocks are compiled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,12 +166,17 @@ class SimulatedStep:
 
 
 def simulate_step(
-    step: SimulatedStep, *, num_sequences: int, context_tokens: int, most_blocks: int = MANY_BLOCKS
+    step: SimulatedStep,
+    *,
+    num_sequences: int,
+    context_tokens: int,
+    most_blocks: int = MANY_BLOCKS,
+    activations_alone: bool = False,
 ) -> StepMemory:
     """Return the memory of one micro-batch [B, T]; takes a second or two for a model of any size.
 
     Gradients are there already, as in all micro-batches of a step but its first. The workspace is that of any number
-    of blocks.
+    of blocks; with `activations_alone` it means nothing where blocks are compiled, and a second run is saved.
     """
     shape = (num_sequences, context_tokens)
     with fake_tensors():
@@ -174,19 +184,29 @@ def simulate_step(
         num_blocks = step.num_blocks or len(model.blocks)
         del model.blocks[most_blocks:]
         model = step.recompute(model)
-        eager = kept = _eager_blocks(step, model, shape)
+        eager = None
+        if not (step.is_compiled and (step.recomputes or activations_alone)):
+            eager = kept = _eager_blocks(step, model, shape)
         if step.is_compiled:
             with _casting(step):
                 kept = compiled_blocks(model, shape, masks_documents=step.masks_documents)
-    backward = kept if step.recomputes else eager
+    backward = eager or kept
     workspace = backward.peak - backward.activations
-    num_run = len(model.blocks)
-    if num_blocks <= num_run or most_blocks < MANY_BLOCKS:  # all were run, or the workspace alone is asked for
-        return StepMemory(activations=kept.activations, workspace=workspace)
+    return StepMemory(
+        activations=_of_all(kept.activations, kept.steps, num_blocks),
+        workspace=workspace,
+        shared=_of_all(kept.shared, kept.shared_steps, num_blocks),
+    )
+
+
+def _of_all(num_bytes: int, steps: Sequence[int], num_blocks: int) -> int:
+    """Return the bytes of a model with `num_blocks` from those of the blocks that were run."""
+    num_run = len(steps) - 1
+    if num_blocks <= num_run or num_run < 1:
+        return num_bytes
     behind = num_run // 2  # the first few are left out: FEW_BLOCKS of MANY_BLOCKS
-    per_block = (kept.steps[num_run] - kept.steps[behind]) / (num_run - behind)
-    activations = round(kept.activations + per_block * (num_blocks - num_run))
-    return StepMemory(activations=activations, workspace=workspace)
+    per_block = (steps[num_run] - steps[behind]) / (num_run - behind)
+    return round(num_bytes + per_block * (num_blocks - num_run))
 
 
 def _built(step: SimulatedStep) -> LanguageModel:
@@ -237,6 +257,7 @@ def _casting(step: SimulatedStep) -> AbstractContextManager[Any]:
 
 
 MANY: Final = 64  # sequences: logits outgrow everything independent of their number
+PRIME: Final = 61  # sequences: a tensor of another number of bytes is shared by them
 
 
 def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
@@ -245,16 +266,22 @@ def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
         model = step.build()
     shape, parts, parameters = model.shape(), components(model), trained_parameters(model)
     step = replace(step, num_blocks=len(model.blocks), build=_copies(model))
-    one, two = (simulate_step(step, num_sequences=n, context_tokens=context_tokens) for n in (1, 2))
+    cuts = step.is_compiled and not step.recomputes
+    eager = replace(step, is_compiled=False) if cuts else step
+    one, two = (simulate_step(eager, num_sequences=n, context_tokens=context_tokens) for n in (1, 2))
     many = [
-        simulate_step(step, num_sequences=n, context_tokens=context_tokens, most_blocks=FEW_BLOCKS)
+        simulate_step(eager, num_sequences=n, context_tokens=context_tokens, most_blocks=FEW_BLOCKS)
         for n in (MANY, MANY + 1)
     ]
+    activations = _line(one.activations, two.activations)
+    if cuts:  # they keep other tensors than eager ones, in a workspace of the same size
+        kept = simulate_step(step, num_sequences=PRIME, context_tokens=context_tokens, activations_alone=True)
+        activations = LinearBytes(fixed=kept.shared, per_sequence=(kept.activations - kept.shared) / PRIME)
     return ModelFacts(
         shape=shape,
         components=parts,
         parameters=parameters,
-        activations=_line(one.activations, two.activations),
+        activations=activations,
         block_workspace=_line(one.workspace, two.workspace),
         block_workspace_of_many=_line(*(each.workspace for each in many), first=MANY),
     )

@@ -3,20 +3,22 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.adapters.lora import Lora
 from lmtrain.interop.peft_adapters import PeftFolder, fill_adapters, open_peft
-from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.strategy import Parallelism
+from lmtrain.models.base import LanguageModel, unchanged
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import require_facts
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import gives_nothing
-from lmtrain.training.transforms import ModelTransform, unchanged
+
+if TYPE_CHECKING:  # importing lightning takes seconds, and a plan needs none of it
+    from lmtrain.parallel.strategy import Parallelism
+    from lmtrain.training.transforms import ModelTransform
 
 
 def adapter_of(node: Node | None) -> Lora | None:
@@ -36,7 +38,7 @@ def planned_model(config: RunConfig, build: Callable[[], LanguageModel] | None =
     return model if adapter is None else adapter.attach(model, seed=config.seed)
 
 
-def adapting(config: RunConfig) -> ModelTransform:
+def adapting(config: RunConfig) -> "ModelTransform":
     """Return the transform of a materialised model: adapters from the seed, or from the folder to start from.
 
     Raises:
@@ -59,7 +61,7 @@ def _adapt(model: LanguageModel, *, adapter: Lora, seed: int, start: PeftFolder 
     return model
 
 
-def build_strategy(config: RunConfig, *, facts: Mapping[str, Any]) -> Parallelism:
+def build_strategy(config: RunConfig, *, facts: Mapping[str, Any]) -> "Parallelism":
     """Build the strategy.
 
     Raises:
