@@ -29,7 +29,7 @@ def model_facts(config: RunConfig, setting: Setting) -> ModelFacts:
     found, file = _known(config, setting)
     if found:
         return found
-    with collecting_later():  # three of its 20 seconds of a processor
+    with collecting_later():  # a tenth of its seconds of a processor
         from lmtrain.run.planning.measured_model import measure_model  # torch: only for a new model
 
         facts = measure_model(config, setting)
