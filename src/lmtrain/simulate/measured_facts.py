@@ -184,13 +184,9 @@ def simulate_step(
         num_blocks = step.num_blocks or len(model.blocks)
         del model.blocks[most_blocks:]
         model = step.recompute(model)
-        eager = None
-        if not (step.is_compiled and (step.recomputes or activations_alone)):
-            eager = kept = _eager_blocks(step, model, shape)
-        if step.is_compiled:
-            with _casting(step):
-                kept = compiled_blocks(model, shape, masks_documents=step.masks_documents)
-    backward = eager or kept
+        alone = step.is_compiled and (step.recomputes or activations_alone)
+        backward = (_compiled_blocks if alone else _eager_blocks)(step, model, shape)
+        kept = _compiled_blocks(step, model, shape) if step.is_compiled and not alone else backward
     workspace = backward.peak - backward.activations
     return StepMemory(
         activations=_of_all(kept.activations, kept.steps, num_blocks),
@@ -221,6 +217,11 @@ def _built(step: SimulatedStep) -> LanguageModel:
             narrow_stream(model, dtype=step.compute_dtype)
         keep_copies(model, dtype=step.compute_dtype)
     return model
+
+
+def _compiled_blocks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> BlockMemory:
+    with _casting(step):
+        return compiled_blocks(model, shape, masks_documents=step.masks_documents)
 
 
 def _eager_blocks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> BlockMemory:
