@@ -231,14 +231,14 @@ FAMILIES = {
 }
 
 
-def random_model(name, seed):
-    """Return a model of transformers with drawn settings and weights, norms and biases included."""
+def random_model(name, seed, **changes):
+    """Return a model of transformers with drawn settings, some changed, and weights, norms and biases included."""
     import transformers
 
     config_class, model_class, draw_own = FAMILIES[name]
     draw = random.Random(f"{name} {seed}")
     tied = {"tie_word_embeddings": draw.random() < 0.5, "num_key_value_heads": draw.choice([1, 2, 4])}
-    settings = SIZES | tied | draw_own(draw)
+    settings = SIZES | tied | draw_own(draw) | changes
     if "dynamic" in str(settings):
         settings["max_position_embeddings"] = 32  # texts are longer
     config = getattr(transformers, config_class)(**settings)

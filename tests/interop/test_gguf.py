@@ -16,7 +16,9 @@ from lmtrain.interop.gguf_file import named_tensors, require_computed_there, wri
 from lmtrain.interop.gguf_tokenizer import add_tokenizer
 from lmtrain.interop.tokenizer_files import write_tokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from tests.interop import families
 from tests.interop.hugging_face import saved, tokens
+from tests.interop.llama_cpp import logits_of
 
 # Those with a reader in transformers; the others are held to their tensors alone.
 READ_THERE = ("gpt2", "llama", "llama tied, one kv head", "qwen2", "qwen3", "mistral", "qwen3 moe")
@@ -70,7 +72,76 @@ def test_a_file_is_whole_or_absent(tmp_path, monkeypatch):
     assert not [path.name for path in tmp_path.iterdir() if "gguf" in path.name]
 
 
+ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
+LINEAR = {**ROPE, "rope_type": "linear", "factor": 2.0}
+PARTIAL = {**ROPE, "partial_rotary_factor": 0.5}
+FACTORS = {**ROPE, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+FACTORS["original_max_position_embeddings"] = 16
+BY_LAYER = {"full_attention": LINEAR, "sliding_attention": {**ROPE, "rope_theta": 100.0}}
+PLAIN = {"attention_bias": False, "mlp_bias": False, "sliding_window": None, "layer_types": None}
+UNTIED, TIED = ({"tie_word_embeddings": is_tied} for is_tied in (False, True))
+GEMMA = {**PLAIN, **TIED, "query_pre_attn_scalar": 8, "head_dim": 8, "sliding_window": 4, "num_hidden_layers": 6}
+ALL_EXPERTS = {"decoder_sparse_step": 1, "mlp_only_layers": []}
+# what a person calls it, and settings that llama.cpp computes
+COMPUTED = [
+    *(("llama", {**PLAIN, "rope_parameters": rope}) for rope in (ROPE, LINEAR, FACTORS)),
+    ("mixtral", {**PLAIN, "rope_parameters": FACTORS}),
+    ("qwen2", {**PLAIN, "use_sliding_window": False, "rope_parameters": LINEAR}),
+    ("qwen2 moe", {**PLAIN, **UNTIED, **ALL_EXPERTS, "use_sliding_window": False, "rope_parameters": ROPE}
+     | {"norm_topk_prob": False, "qkv_bias": True}),
+    ("qwen3 moe", {**PLAIN, **ALL_EXPERTS, "norm_topk_prob": True, "rope_parameters": ROPE}),
+    ("olmoe", {**PLAIN, **UNTIED, "num_key_value_heads": 4, "norm_topk_prob": False, "rope_parameters": ROPE}),
+    ("olmo2", {**PLAIN, **UNTIED, "rope_parameters": LINEAR}),
+    ("smollm3", {**PLAIN, **TIED, "use_sliding_window": False, "no_rope_layer_interval": 4, "rope_parameters": ROPE}),
+    ("granite", {**PLAIN, "rope_parameters": FACTORS}),
+    ("granite moe", {**PLAIN, "rope_parameters": ROPE}),
+    ("gemma2", {**GEMMA, "final_logit_softcapping": 2.0, "attn_logit_softcapping": 1.5, "rope_parameters": ROPE}),
+    ("gemma3", {**GEMMA, "final_logit_softcapping": None, "rope_parameters": BY_LAYER}),
+    ("glm4", {"attention_bias": True, "rope_parameters": PARTIAL}),
+    ("phi3", {**PLAIN, "rope_parameters": PARTIAL}),
+]  # fmt: skip
+
+
+def written_family(folder, name, settings):
+    """Write a random model of transformers as GGUF, and return it."""
+    model = families.random_model(name, 1, **settings)
+    model.save_pretrained(folder)
+    write_tokenizer(ByteLevelTokenizer(vocab_size=288), folder, max_context_tokens=64)
+    require_computed_there(json.loads((folder / "config.json").read_text()))
+    write_gguf(folder, folder / "a.gguf", name="a")
+    return model
+
+
+@pytest.mark.external
+@pytest.mark.parametrize(("name", "settings"), COMPUTED, ids=[f"{name}-{n}" for n, (name, _) in enumerate(COMPUTED)])
+def test_llama_cpp_computes_the_same_from_the_file(name, settings, tmp_path):
+    model = written_family(tmp_path, name, settings)
+    with torch.no_grad():
+        expected = model(tokens()[:1]).logits[0].numpy()
+    found = logits_of(tmp_path / "a.gguf", tokens()[0].tolist(), expected.shape[1])
+    np.testing.assert_allclose(found, expected, atol=0.01 * np.abs(expected).max())  # its keys and values are fp16
+
+
+@pytest.mark.parametrize(("name", "settings"), [one for one in COMPUTED if one[0] in ("gemma2", "granite moe", "glm4")])
+def test_every_tensor_of_a_family_has_its_place(name, settings, tmp_path):
+    model = written_family(tmp_path, name, settings)
+    read = {tensor.name: tensor.data for tensor in gguf.GGUFReader(tmp_path / "a.gguf").tensors}
+    assert sum(data.size for data in read.values()) == model.num_parameters()
+    if name == "gemma2":
+        norm = model.model.norm.weight.detach().numpy()
+        np.testing.assert_allclose(read["output_norm.weight"], norm + 1, rtol=1e-6)
+
+
 REFUSED = {
+    "tie_embeddings=true": {"model_type": "olmo2", "tie_word_embeddings": True},
+    "query_pre_attn_scalar=5": {
+        "model_type": "gemma2",
+        "query_pre_attn_scalar": 5,
+        "head_dim": 8,
+        "num_hidden_layers": 2,
+    },
+    "rope_scaling .llama3.": {"model_type": "qwen2", "rope_parameters": {"rope_type": "llama3"}},
+    "no_rope_layers=.1, 0.": {"model_type": "smollm3", "num_hidden_layers": 2, "no_rope_layers": [1, 0]},
     "gelu_approximate=none": {"model_type": "gpt2", "activation_function": "gelu"},
     "window_tokens=4": {"model_type": "mistral", "sliding_window": 4},
     "normalize_weights=false": {"model_type": "qwen3_moe", "norm_topk_prob": False},

@@ -9,8 +9,9 @@ import importlib.util
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,43 +30,126 @@ from lmtrain.storage.durable import fsync, rename_durably
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFWriter
 
-# llama.cpp's name of each of transformers' model types; those of `PERMUTED` rotate neighbouring pairs of a head.
-ARCHITECTURES: Final = {
-    "gpt2": "gpt2",
-    "llama": "llama",
-    "mistral": "llama",
-    "mixtral": "llama",
-    "olmoe": "olmoe",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "qwen3_moe": "qwen3moe",
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What llama.cpp computes for a model type of transformers.
+
+    `permuted` rotates neighbouring pairs of a head, where the weights are for halves. `normalizes` are the weights of
+    the chosen experts. `norms_from_one` takes norms' weights as they are, where the files have what is above 1.
+    `only` are keys of config.json with the one value computed there, `scales` the keys that are written along.
+    `has_factors` divides frequencies by factors of its own tensor, as Llama 3.1 does.
+    """
+
+    name: str
+    permuted: bool = False
+    has_factors: bool = False
+    normalizes: bool | None = None
+    norms_from_one: bool = False
+    activation: str = "silu"
+    biases: tuple[str, ...] = ()
+    windows: int | None = None  # every so many layers one without, of a window
+    only: Mapping[str, Callable[[Config], Any]] = field(default_factory=dict[str, Callable[[Config], Any]])
+    scales: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def head_width(config: Config) -> int:
+    """Return the dimensions of one head."""
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+
+
+def _windowed(config: Config, every: int) -> list[str]:
+    layers = range(1, config["num_hidden_layers"] + 1)
+    return ["sliding_attention" if layer % every else "full_attention" for layer in layers]
+
+
+SCALES: Final = {
+    "attention_multiplier": "add_attention_scale",
+    "embedding_multiplier": "add_embedding_scale",
+    "residual_multiplier": "add_residual_scale",
+    "logits_scaling": "add_logit_scale",
 }
-SCALINGS: Final = ("default", "linear", "llama3")
-PERMUTED: Final = ("llama", "mistral", "mixtral")
-NORMALIZES: Final = {"olmoe": False, "qwen3_moe": True}  # the weights of the chosen experts, whatever a config says
+CAPS: Final = {
+    "attn_logit_softcapping": "add_attn_logit_softcapping",
+    "final_logit_softcapping": "add_final_logit_softcapping",
+}
+UNTIED: Final = {"tie_word_embeddings": lambda _: False}
+NO_DENSE: Final = {"mlp_only_layers": lambda _: []}
+GEMMA: Final = {"query_pre_attn_scalar": head_width, "tie_word_embeddings": lambda _: True}
+EVERY_FOURTH: Final = {"no_rope_layers": lambda it: [int(n % 4 != 0) for n in range(1, it["num_hidden_layers"] + 1)]}
+KINDS: Final = {
+    "gpt2": Kind(name="gpt2"),
+    "llama": Kind(name="llama", permuted=True, has_factors=True),
+    "mistral": Kind(name="llama", permuted=True, has_factors=True),
+    "mixtral": Kind(name="llama", permuted=True, has_factors=True),
+    "olmoe": Kind(
+        name="olmoe", normalizes=False, only={**UNTIED, "num_key_value_heads": lambda it: it["num_attention_heads"]}
+    ),
+    "qwen2": Kind(name="qwen2"),
+    "qwen3": Kind(name="qwen3"),
+    "qwen2_moe": Kind(name="qwen2moe", normalizes=False, only={**UNTIED, **NO_DENSE}),
+    "qwen3_moe": Kind(name="qwen3moe", normalizes=True, only=NO_DENSE),
+    "olmo2": Kind(name="olmo2", only=UNTIED),
+    "smollm3": Kind(name="smollm3", permuted=True, only=EVERY_FOURTH),
+    "granite": Kind(name="granite", permuted=True, has_factors=True, scales=SCALES),
+    "granitemoe": Kind(name="granitemoe", permuted=True, normalizes=True, scales=SCALES),
+    "gemma2": Kind(
+        name="gemma2", norms_from_one=True, activation="gelu_pytorch_tanh", windows=2, only=GEMMA, scales=CAPS
+    ),
+    "gemma3_text": Kind(
+        name="gemma3", norms_from_one=True, activation="gelu_pytorch_tanh", windows=6, only=GEMMA, scales=CAPS
+    ),
+    "glm4": Kind(name="glm4", biases=("attention_bias",)),
+    "phi3": Kind(name="phi3"),
+}
+SETTINGS: Final = {  # of ours, where a key has another name
+    "num_key_value_heads": "num_kv_heads",
+    "tie_word_embeddings": "tie_embeddings",
+    "query_pre_attn_scalar": "attention_multiplier: query_pre_attn_scalar",
+    "no_rope_layers": "rotary_pattern: no_rope_layers",
+    "mlp_only_layers": "experts.dense_layers",
+}
+SCALINGS: Final = ("default", "linear")
 FREQUENCIES: Final = "rope_freqs.weight"
 
 
-def require_computed_there(config: Mapping[str, Any]) -> None:
+def rotations(config: Config) -> tuple[Config, float | None]:
+    """Return the rotations of layers that see all, and the base of those with a window where it is their own."""
+    rope = config.get("rope_parameters", {})
+    if "full_attention" not in rope:
+        return rope, None
+    return rope["full_attention"], float(rope["sliding_attention"]["rope_theta"])
+
+
+def require_computed_there(config: Config) -> None:
     """Refuse a model that llama.cpp refuses, or computes differently whatever its config says.
 
     Raises:
         ConfigurationError: The setting in the way.
     """
-    kind = config["model_type"]
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    normalizes, kv_heads = config.get("norm_topk_prob"), config.get("num_key_value_heads")
-    if kind not in ARCHITECTURES:
+    kind = KINDS.get(config["model_type"])
+    if kind is None:
         raise ConfigurationError(
-            f"{config['architectures'][0]} is not supported in GGUF; those that are: {', '.join(ARCHITECTURES)}. Use "
+            f"{config['architectures'][0]} is not supported in GGUF; those that are: {', '.join(KINDS)}. Use "
             "`lmtrain export hf`."
         )
-    scaling = str(config.get("rope_parameters", {}).get("rope_type", "default"))
-    biases = [name for name in ("attention_bias", "mlp_bias") if config.get(name)]
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    if kind.windows is not None and config.get("layer_types") == _windowed(config, kind.windows):
+        window = None  # its own
+    normalizes = config.get("norm_topk_prob", kind.normalizes)
+    scaling = str(rotations(config)[0].get("rope_type", "default"))
+    biases = [name for name in ("attention_bias", "mlp_bias") if config.get(name) and name not in kind.biases]
+    activation = config.get("hidden_activation", config.get("hidden_act", kind.activation))
     for is_wrong, setting, does in (
         (bool(biases), f"model.biases ({' and '.join(biases)})", "has none in such a model"),
-        (config.get("hidden_act", "silu") != "silu", "model.activation", "gates such a model by SiLU"),
-        (scaling not in SCALINGS, f"model.rope_scaling ({scaling})", "is given other rotations here"),
+        (activation != kind.activation, f"model.activation ({activation})", f"gates such a model by {kind.activation}"),
+        (
+            scaling not in (*SCALINGS, *(["llama3"] if kind.has_factors else [])),
+            f"model.rope_scaling ({scaling})",
+            "is given other rotations here",
+        ),
         (
             config.get("activation_function") == ACTIVATION_FUNCTIONS["none"],
             "model.gelu_approximate=none",
@@ -73,14 +157,18 @@ def require_computed_there(config: Mapping[str, Any]) -> None:
         ),
         (window is not None, f"model.window_tokens={window}", "attends to all tokens in such a model"),
         (
-            kind in NORMALIZES and normalizes is not NORMALIZES[kind],
+            normalizes is not kind.normalizes and kind.normalizes is not None,
             f"model.experts.normalize_weights={str(normalizes).lower()}",
             "weights the experts of such a model in another way",
         ),
-        (
-            kind == "olmoe" and kv_heads != config.get("num_attention_heads"),
-            f"model.num_kv_heads={kv_heads}",
-            "has as many keys as queries in such a model",
+        *(
+            (
+                config[key] != value(config),
+                f"model.{SETTINGS[key]}={str(config[key]).lower()}",
+                f"has {str(value(config)).lower()} in such a model",
+            )
+            for key, value in kind.only.items()
+            if key in config
         ),
     ):
         if is_wrong:
@@ -89,7 +177,7 @@ def require_computed_there(config: Mapping[str, Any]) -> None:
             )
 
 
-def add_settings(writer: "GGUFWriter", config: Mapping[str, Any], *, name: str) -> None:
+def add_settings(writer: "GGUFWriter", config: Config, *, name: str) -> None:
     """Write a model's name and dimensions."""
     from gguf import RopeScalingType
 
@@ -103,7 +191,7 @@ def add_settings(writer: "GGUFWriter", config: Mapping[str, Any], *, name: str) 
         writer.add_head_count(config["n_head"])
         writer.add_layer_norm_eps(config["layer_norm_epsilon"])
         return
-    width, rope = head_width(config), config["rope_parameters"]
+    kind, width, (rope, window_base) = KINDS[config["model_type"]], head_width(config), rotations(config)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
@@ -114,7 +202,8 @@ def add_settings(writer: "GGUFWriter", config: Mapping[str, Any], *, name: str) 
     writer.add_rope_freq_base(float(rope["rope_theta"]))
     writer.add_key_length(width)
     writer.add_value_length(width)
-    writer.add_rope_dimension_count(width)
+    writer.add_rope_dimension_count(int(width * rope.get("partial_rotary_factor", 1.0)))
+    _add_options(writer, config, kind, window_base)
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(float(rope["factor"]))
@@ -123,19 +212,28 @@ def add_settings(writer: "GGUFWriter", config: Mapping[str, Any], *, name: str) 
         writer.add_expert_used_count(config["num_experts_per_tok"])
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
-def head_width(config: Mapping[str, Any]) -> int:
-    """Return the dimensions of one head."""
-    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+def _add_options(writer: "GGUFWriter", config: Config, kind: Kind, window_base: float | None) -> None:
+    if kind.windows is not None:
+        writer.add_sliding_window(config["sliding_window"])
+    if window_base is not None:
+        writer.add_rope_freq_base_swa(window_base)
+    for key, method in kind.scales.items():
+        if config.get(key) is not None:
+            getattr(writer, method)(config[key])
+    if "original_max_position_embeddings" in config:
+        writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
 
 
-def rotation_factors(config: Mapping[str, Any]) -> NDArray[np.float32] | None:
+def rotation_factors(config: Config) -> NDArray[np.float32] | None:
     """Return Llama 3.1's divisor of each rotation's frequency: [K / 2]; None without such a stretch.
 
     arXiv:2407.21783 section 3.4.2: short waves are kept, long ones divided, and those between blended.
     """
-    rope = config.get("rope_parameters", {})
+    rope, _ = rotations(config)
     if rope.get("rope_type") != "llama3":
         return None
     width, base = head_width(config), rope["rope_theta"]
@@ -181,7 +279,7 @@ def write_gguf(folder: Path, out: Path, *, output_type: str = AUTO, name: str) -
     config: dict[str, Any] = foreign_json.read(folder / "config.json")
     aside = out.with_name(f".{out.name}.tmp")
     try:
-        writer = gguf.GGUFWriter(aside, ARCHITECTURES[config["model_type"]], use_temp_file=True)
+        writer = gguf.GGUFWriter(aside, KINDS[config["model_type"]].name, use_temp_file=True)
         with closing(writer):
             add_settings(writer, config, name=name)
             note = add_tokenizer(writer, folder, num_ids=config["vocab_size"])
@@ -211,24 +309,29 @@ def kind_of(values: Array, chosen: "GGMLQuantizationType") -> "GGMLQuantizationT
     return chosen
 
 
-def named_tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+def named_tensors(folder: Path, config: Config) -> Iterator[tuple[str, Array]]:
     """Yield every tensor of an exported folder by llama.cpp's name, one after the other, experts stacked: [E, ...].
 
     Raises: ConfigurationError for a tensor without a place there.
     """
     import gguf
 
-    kind = config["model_type"]
-    found = {text: number for number, text in gguf.MODEL_ARCH_NAMES.items()}[ARCHITECTURES[kind]]
+    kind = KINDS[config["model_type"]]
+    found = {text: number for number, text in gguf.MODEL_ARCH_NAMES.items()}[kind.name]
     names = gguf.get_tensor_name_map(found, config.get("num_hidden_layers") or config["n_layer"])
     with ExitStack() as stack:
         files = [stack.enter_context(safe_open(path, "pt")) for path in sorted(folder.glob("*.safetensors"))]
         places = {name: file for file in files for name in file.keys()}  # noqa: SIM118 (no mapping)
         for merged, parts in _groups(list(places)).items():
             values = [_read(places[part], part, config) for part in parts]
+            if merged.endswith("input_linear.weight"):  # gate and up of all experts
+                place, _, _ = merged.rpartition("input_linear")
+                for letters, half in zip(("w1", "w3"), np.split(values[0], 2, axis=1), strict=True):
+                    yield f"{names.get_name(f'{place}experts.{letters}')}.weight", half
+                continue
             target = names.get_name(merged, try_suffixes=(".weight", ".bias"))
             if target is None:
-                raise ConfigurationError(f"{merged} has no place in llama.cpp's {ARCHITECTURES[kind]}; export hf can.")
+                raise ConfigurationError(f"{merged} has no place in llama.cpp's {kind.name}; export hf can.")
             yield target, values[0] if merged == parts[0] else np.stack(values)
     if (factors := rotation_factors(config)) is not None:
         yield FREQUENCIES, factors
@@ -244,15 +347,16 @@ def _groups(names: list[str]) -> dict[str, list[str]]:
     return {merged: [name for _, name in sorted(parts)] for merged, parts in groups.items()}
 
 
-def _read(file: Any, name: str, config: Mapping[str, Any]) -> Array:
+def _read(file: Any, name: str, config: Config) -> Array:
     values: Array = file.get_tensor(name).to(torch.float32).numpy()
     if config["model_type"] == "gpt2":
         return np.ascontiguousarray(values.T) if TRANSPOSED.search(name) else values
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
     projection = name.removesuffix(".weight").rpartition(".")[2]
-    if config["model_type"] in PERMUTED and projection in heads:
+    kind = KINDS[config["model_type"]]
+    if kind.permuted and projection in heads:
         return neighbouring_pairs(values, num_heads=config[heads[projection]])
-    return values
+    return values + 1 if kind.norms_from_one and projection.endswith("norm") else values
 
 
 def neighbouring_pairs(values: Array, *, num_heads: int) -> Array:
