@@ -1,10 +1,13 @@
-"""Published models: the class of transformers that each is, and the count of parameters there."""
+"""Published models: the class of transformers that each is, and the counts of parameters and of FLOPs there."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.interop.hf_config import write_config
 from lmtrain.interop.model_settings import build, complete
 from lmtrain.run.compose.compose import compose_config
@@ -16,6 +19,18 @@ COUNTS = {
     for file in FILES
     if (found := re.match(r"# .* as published.*?, ([\d,]+) parameters", file.read_text()))
 }
+MANY_PARTS = (
+    "deepseek",
+    "gpt_oss",
+    "granite_moe",
+    "lfm2",
+    "mixtral_8x7b",
+    "olmoe",
+    "qwen_3_30b",
+    "qwen_3_235b",
+    "qwen_3_next",
+)
+RECURRENT = re.compile(r"layers\.\d+\.(linear_attn|conv)(?P<inner>\.\w+)?$")
 CLASSES = {
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
@@ -53,3 +68,38 @@ def test_a_published_model_has_its_class_and_its_parameters(option):
     with torch.device("meta"):
         theirs = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
     assert theirs.num_parameters() == build(settings).shape().num_parameters == COUNTS[option]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param(file.stem, marks=[] if file.stem.startswith(MANY_PARTS) else [pytest.mark.slow])
+        for file in FILES
+        if file.stem in COUNTS or file.stem.startswith(MANY_PARTS)
+    ],
+)
+def test_a_published_model_has_the_flops_of_its_class(option):
+    """Products of the forward pass as torch counts them in transformers, which gathers each token's experts on meta."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    num_tokens = 8
+    settings = complete(compose_config([f"model={option}"])["model"])
+    config = AutoConfig.for_model(**write_config(settings))
+    config._attn_implementation, config._experts_implementation = "eager", "batched_mm"
+    with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
+        theirs = AutoModelForCausalLM.from_config(config)
+        mask = torch.zeros(1, 1, num_tokens, num_tokens)  # made: making one reads values
+        theirs(torch.zeros(1, num_tokens, dtype=torch.int64), attention_mask=mask, use_cache=False)
+    counted = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
+    of_positions = sum(flops for name, flops in counted.items() if name.endswith("rotary_emb"))
+    found = [(RECURRENT.search(name), flops) for name, flops in counted.items()]
+    of_states = sum(-flops if match["inner"] else flops for match, flops in found if match)  # by token, not by chunk
+    shape = build(settings).shape()
+    attending = [layer for layer in shape.attention if layer.state_flops is None]
+    whole = replace(shape, attention=tuple(replace(layer, window_tokens=None) for layer in attending))
+    expected = num_tokens * flops_per_token(whole, num_tokens).palm
+    assert 3 * (counted["Global"] - of_positions - of_states) == expected
+    experts = [module for module in theirs.modules() if type(module).__name__.endswith("Experts")]
+    held = sum(parameter.numel() for module in experts for parameter in module.parameters())
+    chosen = held * config.num_experts_per_tok // experts[0].num_experts if experts else held
+    assert shape.num_active_parameters == theirs.num_parameters() - held + chosen
