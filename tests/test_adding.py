@@ -83,6 +83,17 @@ def test_the_three_parts_train_go_on_and_are_planned(project: Path) -> None:
         assert target in config
 
 
+def test_a_relative_of_llama_is_an_option_and_a_row_of_under_forty_lines() -> None:
+    row, option = re.findall(r"^```(?:python|yaml)\n(\"qwen2\": .*?|# Qwen .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(row.splitlines()) + len(option.splitlines()) < 40
+    assert option == (tiny.PROJECT / "conf/model/qwen_2_5_0_5b.yaml").read_text()
+    assert " ".join(row.split()) in " ".join((tiny.PROJECT / "src/lmtrain/interop/hf_families.py").read_text().split())
+    named = re.compile(r"[\"']qwen", re.IGNORECASE)
+    sources = (tiny.PROJECT / "src").rglob("*.py")
+    naming = {path.name for path in sources if named.search(path.read_text())}
+    assert naming <= {"hf_families.py", "hf_experts.py", "gguf_file.py", "gguf_tokenizer.py"}
+
+
 def test_their_own_tests_and_the_checks_of_their_options_pass(project: Path) -> None:
     tests = [path for path in FILES if path.startswith("tests/")]
     ended = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "tests/test_conf.py", "-k", NAMES)
