@@ -1,11 +1,14 @@
 """Small random models of the classes of transformers that we import: drawn settings, and weights that matter."""
 
 import random
+import re
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.interop.hugging_face import LLAMA
 
+RECURRENT = re.compile(r"GatedDeltaNet|ShortConv|Mamba2Mixer")
 SIZES = {**LLAMA, "num_hidden_layers": 4}
 
 
@@ -255,6 +258,18 @@ def random_model(name, seed, **changes):
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn_like(buffer) * 0.1)
     return model
+
+
+def counted_products(model, run):
+    """Return the FLOPs of a run's products by torch, without positions and states: ours count those by token."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        run()
+    counted = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
+    of_positions = sum(flops for name, flops in counted.items() if name.endswith("rotary_emb"))
+    within = [f".{name}" for name, module in model.named_modules() if RECURRENT.search(type(module).__name__)]
+    of_states = sum(flops for name, flops in counted.items() if name.endswith(tuple(within)))
+    of_states -= sum(flops for name, flops in counted.items() if name.rpartition(".")[0].endswith(tuple(within)))
+    return counted["Global"] - of_positions - of_states
 
 
 def saved_parameters(model, get):

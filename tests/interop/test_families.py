@@ -1,13 +1,11 @@
 """Each family against transformers: logits, gradients, optimizer steps, documents, greedy text, export, counts."""
 
 import copy
-import re
 from dataclasses import replace
 
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.inference.cache import cached_sdpa
@@ -20,11 +18,10 @@ from lmtrain.interop.model_settings import build
 from lmtrain.interop.peft_adapters import add_changes, open_peft
 from lmtrain.interop.tensor_map import map_tensors
 from lmtrain.models.rope import RotaryEmbedding
-from tests.interop.families import FAMILIES, random_model, saved_parameters
+from tests.interop.families import FAMILIES, counted_products, random_model, saved_parameters
 from tests.interop.hugging_face import imported, weights_of
 from tests.interop.test_hf_export import load, to_export
 
-RECURRENT = re.compile(r"GatedDeltaNet|ShortConv|Mamba2Mixer")
 SAME = {"atol": 1e-9, "rtol": 1e-9}  # fp64
 SEEDS = range(3)
 DENSE = ("llama", "mistral", "qwen2", "smollm3", "olmo2", "olmo3", "granite", "granitemoehybrid", "gemma2",
@@ -188,18 +185,11 @@ def test_parameters_and_flops_are_those_of_transformers(pair):
     theirs, ours, _ = pair
     shape = ours.shape()
     assert shape.num_parameters == theirs.num_parameters()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        theirs(ids(24))
-    counted = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
-    of_positions = sum(flops for name, flops in counted.items() if name.endswith("rotary_emb"))  # a product there
-    # a state's products are counted as of single tokens
-    within = [f".{name}" for name, module in theirs.named_modules() if RECURRENT.search(type(module).__name__)]
-    of_states = sum(flops for name, flops in counted.items() if name.endswith(tuple(within)))
-    of_states -= sum(flops for name, flops in counted.items() if name.rpartition(".")[0].endswith(tuple(within)))
+    products = counted_products(theirs, lambda: theirs(ids(24)))
     attending = [layer for layer in shape.attention if layer.state_flops is None]
     whole = replace(shape, attention=tuple(replace(layer, window_tokens=None) for layer in attending))
     expected = 2 * 24 * flops_per_token(whole, 24).palm  # forward and backward; eager attention counts hidden pairs
-    assert 3 * (counted["Global"] - of_positions - of_states) == expected
+    assert 3 * products == expected
 
 
 def test_an_adapter_of_peft_is_added_to_every_layer(pair):

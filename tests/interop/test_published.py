@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.interop.hf_config import write_config
 from lmtrain.interop.model_settings import build, complete
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import conf_folder
+from tests.interop.families import counted_products
 
 FILES = sorted((conf_folder() / "model").glob("*.yaml"))
 COUNTS = {
@@ -30,7 +30,6 @@ MANY_PARTS = (
     "qwen_3_235b",
     "qwen_3_next",
 )
-RECURRENT = re.compile(r"layers\.\d+\.(linear_attn|conv)(?P<inner>\.\w+)?$")
 CLASSES = {
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
@@ -86,19 +85,16 @@ def test_a_published_model_has_the_flops_of_its_class(option):
     settings = complete(compose_config([f"model={option}"])["model"])
     config = AutoConfig.for_model(**write_config(settings))
     config._attn_implementation, config._experts_implementation = "eager", "batched_mm"
-    with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
+    with torch.device("meta"):
         theirs = AutoModelForCausalLM.from_config(config)
+        ids = torch.zeros(1, num_tokens, dtype=torch.int64)
         mask = torch.zeros(1, 1, num_tokens, num_tokens)  # made: making one reads values
-        theirs(torch.zeros(1, num_tokens, dtype=torch.int64), attention_mask=mask, use_cache=False)
-    counted = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
-    of_positions = sum(flops for name, flops in counted.items() if name.endswith("rotary_emb"))
-    found = [(RECURRENT.search(name), flops) for name, flops in counted.items()]
-    of_states = sum(-flops if match["inner"] else flops for match, flops in found if match)  # by token, not by chunk
+        products = counted_products(theirs, lambda: theirs(ids, attention_mask=mask, use_cache=False))
     shape = build(settings).shape()
     attending = [layer for layer in shape.attention if layer.state_flops is None]
     whole = replace(shape, attention=tuple(replace(layer, window_tokens=None) for layer in attending))
     expected = num_tokens * flops_per_token(whole, num_tokens).palm
-    assert 3 * (counted["Global"] - of_positions - of_states) == expected
+    assert 3 * products == expected
     experts = [module for module in theirs.modules() if type(module).__name__.endswith("Experts")]
     held = sum(parameter.numel() for module in experts for parameter in module.parameters())
     chosen = held * config.num_experts_per_tok // experts[0].num_experts if experts else held
