@@ -161,19 +161,21 @@ def require_computed_there(config: Config) -> None:
             f"model.experts.normalize_weights={str(normalizes).lower()}",
             "weights the experts of such a model in another way",
         ),
-        *(
-            (
-                config[key] != value(config),
-                f"model.{SETTINGS[key]}={str(config[key]).lower()}",
-                f"has {str(value(config)).lower()} in such a model",
-            )
-            for key, value in kind.only.items()
-            if key in config
-        ),
+        *_other_values(config, kind),
     ):
         if is_wrong:
             raise ConfigurationError(
                 f"{setting}: not supported in GGUF, because llama.cpp {does}; use `lmtrain export hf`."
+            )
+
+
+def _other_values(config: Config, kind: Kind) -> Iterator[tuple[bool, str, str]]:
+    for key, value in kind.only.items():
+        if key in config:
+            yield (
+                config[key] != value(config),
+                f"model.{SETTINGS[key]}={str(config[key]).lower()}",
+                f"has {str(value(config)).lower()} in such a model",
             )
 
 
