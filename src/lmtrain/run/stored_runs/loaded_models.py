@@ -152,10 +152,10 @@ def _allocate(model: LanguageModel) -> None:
 
 
 def _placed(model: LanguageModel, device: torch.device, *, where: Path) -> LanguageModel:
-    """Move a model of finite weights to its device, in the best layout for generation there."""
+    """Move a model of finite weights to its device, without dropout, in the best layout for generation there."""
     for name, weight in model.named_parameters():
         require_finite(weight.detach(), name=name, where=where)
-    moved = model.to(device)
+    moved = model.to(device).eval()
     lay_out_for_one_token(moved)
     return moved
 
