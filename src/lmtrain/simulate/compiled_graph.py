@@ -7,7 +7,8 @@ reductions, and the graph's outputs. Everything between is computed where it is 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
@@ -157,4 +158,16 @@ def _bytes(tensor: Tensor) -> int:
 
 def cut_in_two(forward: Compiler, backward: Compiler) -> Any:
     """Return a compiler to cut a graph with the usual partitioner and give each half to one of these."""
-    return aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=min_cut_rematerialization_partition)
+
+    def partition(joint: fx.GraphModule, *arguments: Any, **settings: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+        halves = min_cut_rematerialization_partition(joint, *arguments, **settings)
+        for constant in (buffer for half in halves for buffer in half.buffers()):  # an index, such as x[[-1]]
+            # autograd copies the graph of the backward pass, and a fake tensor's copy fails (torch 2.13)
+            cast("Any", constant).__deepcopy__ = partial(_same, constant)
+        return halves
+
+    return aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
+
+
+def _same(constant: Tensor, _: object) -> Tensor:
+    return constant
