@@ -1,10 +1,12 @@
 """Models of transformers that this package has no class for, by their own classes, against plain transformers."""
 
 import json
+import math
 import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +14,10 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+import lmtrain
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.cli.main import serve
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Request
 from lmtrain.inference.sampling import Sampling
@@ -24,6 +27,7 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.transformers_model import TransformersModel
 from lmtrain.optim.adamw import adamw
 from lmtrain.run.stored_runs.loaded_models import model_to_run
+from lmtrain.simulate.measured_facts import compiled_blocks, fake_tensors
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.training.module import materialize
 from tests import forked, tiny
@@ -168,6 +172,7 @@ def test_code_named_by_a_config_is_never_run(tmp_path, capsys):
     [
         (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "pickled"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "adapter_config.json"),
+        (lambda folder: edit(folder, is_causal=False), "is_causal: must be true"),
         (lambda folder: edit(folder, num_hidden_layers=3), "missing keys.*layers.2"),
         (lambda folder: edit(folder, quantization_config={"bits": 4}), "quantization_config"),
         (lambda folder: edit(folder, hidden_size="${oc.env:HOME}"), "config"),
@@ -180,6 +185,54 @@ def test_a_folder_that_is_not_its_config_s_model_is_refused(change, pattern, tmp
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert re.search(pattern, message)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        config_of("gpt_neox") | {"is_causal": False},
+        {**HEADS, **ENDS, "model_type": "bert"},
+        {**HEADS, **ENDS, "model_type": "gemma3_text", "use_bidirectional_attention": True, "head_dim": 8},
+    ],
+)
+def test_a_class_whose_tokens_see_their_targets_is_refused(config, tmp_path, capsys):
+    with pytest.raises(DataError, match="would see its target"), torch.device("meta"):
+        TransformersModel(config=config)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert (
+        serve("train", ["model=transformers", f"model.path={tmp_path}", "compile=none"], program="lmtrain train") == 4
+    )
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_loaded_model_has_no_dropout(tmp_path):
+    folder = saved("gpt_neox", tmp_path / "folder")
+    edit(folder, hidden_dropout=0.5)
+    assert serve("import", ["hf", str(folder), str(tmp_path / "out"), "--as-is"], program="lmtrain import") == 0
+    module = lmtrain.load(tmp_path / "out", device="cpu").module
+    assert torch.equal(module(tokens()), module(tokens()))
+
+
+def test_compiled_blocks_with_an_index_of_their_own_are_planned():
+    with fake_tensors():
+        model = TransformersModel(config=config_of("falcon") | {"num_kv_heads": 1})
+        assert compiled_blocks(model, (1, 16)).activations > 0
+
+
+@pytest.mark.parametrize("limit", [math.inf, {"__float__": "Infinity"}])
+def test_an_infinite_float_of_a_config_is_kept(limit, tmp_path):
+    from transformers import AutoConfig
+
+    mamba = {**SHARED, **ENDS, "num_heads": 8, "head_dim": 8, "n_groups": 1, "state_size": 4, "expand": 2}
+    config = {"model_type": "mamba2", **mamba, "time_step_limit": [0.0, limit]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    composed = lmtrain.compose("model=transformers", f"model.path={tmp_path}").config.model.values["config"]
+    with torch.device("meta"):
+        model = TransformersModel(config=composed)
+    config_of_class: Any = model.module.config
+    assert [*config_of_class.time_step_limit] == [0.0, math.inf]
+    assert [*AutoConfig.from_pretrained(tmp_path).time_step_limit] == [0.0, math.inf]
+    assert model.shape().num_parameters > 0
 
 
 def edit(folder, **settings):

@@ -30,7 +30,7 @@ from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.models.documents import Documents, EarlierTokens, token_positions
 from lmtrain.models.own_model import LogitsModel
-from lmtrain.models.transformers_config import plain_settings
+from lmtrain.models.transformers_config import decoded, plain_settings
 
 ANY_LENGTH: Final = 1 << 20  # tokens, of a class without a table of positions
 COUNTED_TOKENS: Final = 8  # of the shortest of three texts whose FLOPs are counted: a scan goes token by token
@@ -127,6 +127,7 @@ def build_module(config: Mapping[str, Any], *, dtype: torch.dtype = torch.float3
 
     Raises:
         ConfigurationError: It has no such class, or the class refuses a value.
+        DataError: Its tokens see later ones.
         EnvironmentProblem: The package is missing.
     """
     library, settings = _library(), plain_settings(config)
@@ -137,11 +138,25 @@ def build_module(config: Mapping[str, Any], *, dtype: torch.dtype = torch.float3
             f"{kind}; code in its folder is never run."
         )
     try:
-        made = library.CONFIG_MAPPING[kind].from_dict(settings)
-        return library.AutoModelForCausalLM.from_config(made, dtype=dtype)
+        made = library.CONFIG_MAPPING[kind].from_dict(decoded(settings))
+        module = library.AutoModelForCausalLM.from_config(made, dtype=dtype)
     except Exception as problem:
         reason = str(problem).partition("\n")[0]
         raise ConfigurationError(f"model.config: transformers cannot build a {kind} of it: {reason}") from problem
+    _require_causal(kind, module.config.get_text_config())
+    return module
+
+
+def _require_causal(kind: str, sizes: Any) -> None:
+    """Refuse a class whose tokens see later ones; GPT-NeoX's is_decoder, false by default, changes nothing."""
+    is_off = {name: getattr(sizes, name, None) is False for name in ("is_causal", "is_decoder")}
+    is_off["is_decoder"] &= not kind.startswith("gpt_neox")
+    if found := [name for name, off in is_off.items() if off]:
+        raise DataError(f"model.config.{found[0]}: must be true, got false: each token would see its target.")
+    if (seen := getattr(sizes, "use_bidirectional_attention", None)) in (True, "all"):
+        raise DataError(
+            f"model.config.use_bidirectional_attention: must be false, got {seen}: each token would see its target."
+        )
 
 
 @cache
