@@ -11,7 +11,7 @@ from pathlib import Path
 
 from data_pipelines.progress import stage
 from data_pipelines.sources.base import Document, Source
-from data_pipelines.stages.split import HASH, TRAIN, VALIDATION, held_out_of, split_by_rule
+from data_pipelines.stages.split import TRAIN, VALIDATION, held_out_of, split_by_rule
 from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_turn
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from lmtrain.errors import ConfigurationError, DataError
@@ -76,11 +76,9 @@ def make_tokenizer(
     source.check()
     stages = (*(cleaning or {}).values(), OnlyEncodable(), *(deduplicate or {}).values())
 
-    def documents() -> Iterator[Document]:
-        return (item for item in in_turn(stages, source.documents()) if isinstance(item, Document))
-
-    held_out = held_out_of(source, HASH, fractions=(0.05, 0.05))
-    texts = _Texts(split_by_rule(documents, documents, held_out=held_out), held_out_bytes)
+    documents = (item for item in in_turn(stages, source.documents()) if isinstance(item, Document))
+    held_out = held_out_of(source, fractions=(0.05, 0.05))
+    texts = _Texts(split_by_rule(documents, held_out=held_out), held_out_bytes)
     with stage("tokenizer") as progress:
         made = tokenizer.build(texts.to_learn(tokenizer.sample_bytes))
         progress.notes.append(f"{made.vocab_size:,} entries")

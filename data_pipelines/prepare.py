@@ -35,7 +35,6 @@ def prepare(
     allow_short: bool = False,
     validation_fraction: float = 0.05,
     test_fraction: float = 0.05,
-    split: str = "hash",
     references: bool = True,
     shard_tokens: int = 100_000_000,
     num_processes: int | None = None,
@@ -44,9 +43,8 @@ def prepare(
 
     Documents pass the stages of `cleaning`, then of `deduplicate`, wherever `engine` runs them (None: here).
     `token_budget` counts training tokens, end-of-text included: reading stops with the document at the budget; None
-    takes all. A shorter source is refused, unless `allow_short`. `split` holds out by a `hash` of the documents'
-    names, or the `tail` of the text in reading order, validation text before test text; a source that names its
-    validation documents overrides both.
+    takes all. A shorter source is refused, unless `allow_short`. A hash of the documents' names holds out, unless the
+    source names its validation documents.
     `references` compresses the held-out text with gzip and xz.
     `num_processes` encode: 0 encodes on a thread, None uses processes where there are cores.
 
@@ -70,7 +68,7 @@ def prepare(
         stages=(*(cleaning or {}).values(), whole, *(deduplicate or {}).values()),
         spec=tokenizer,
         settings=Settings(
-            held_out=held_out_of(source, split, fractions=(validation_fraction, test_fraction), budget=token_budget),
+            held_out=held_out_of(source, fractions=(validation_fraction, test_fraction)),
             shard_tokens=shard_tokens,
             token_dtype=narrowest_dtype(tokenizer.vocab_size),
             token_budget=token_budget,

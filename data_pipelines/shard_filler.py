@@ -52,8 +52,7 @@ class SourcePass:
 
     def blocks(self) -> Iterator[list[Document]]:
         """Yield the remaining documents, in the source's order, each with its split."""
-        uncounted = replace(self, dropped=Counter[str](), first={})
-        return cut_into_blocks(split_by_rule(self.kept, uncounted.kept, held_out=self.held_out))
+        return cut_into_blocks(split_by_rule(self.kept(), held_out=self.held_out))
 
     def kept(self) -> Iterator[Document]:
         """Yield the documents left by the stages, and count the others."""

@@ -16,7 +16,7 @@ class Document:
     """A text and its name, which decides its split for ever; a conversation has messages instead.
 
     Cleaning removed `num_removed` characters. `left_out` counts by reason the documents dropped since the one before.
-    `known_digest` caches `digest_of`. `split` is set by the source; None leaves it to `data.folder.split`.
+    `known_digest` caches `digest_of`. `split` is set by the source; None leaves it to a hash of `id`.
     """
 
     id: str
@@ -40,15 +40,13 @@ class Source(ABC):
     """A place of texts.
 
     `name` is the first part of the name of its data folders. `has_conversations`: documents are lists of messages.
-    `names_validation`: the settings name the validation documents, which come first. `read_once` is the setting to
-    change where a second reading would download everything again. `fraction_read` is how much of it the last
-    `documents()` has read so far; None where it is unknown.
+    `names_validation`: the settings name the validation documents, which come first. `fraction_read` is how
+    much of it the last `documents()` has read so far; None where it is unknown.
     """
 
     name: str
     has_conversations: bool = False
     names_validation: bool = False
-    read_once: str = ""
     fraction_read: float | None = None
 
     @abstractmethod

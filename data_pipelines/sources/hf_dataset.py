@@ -98,7 +98,6 @@ class HuggingFaceDataset(Source):
         self._streaming, self._cache = streaming, cache
         self.name = (Path(name).resolve() if self._wanted.is_local else Path(name)).name
         self.has_conversations = self._shape.kind != "text"
-        self.read_once = "source.streaming=false" if streaming and not self._wanted.is_local else ""
         self._num_read, self._num_rows = 0, max_documents
 
     def fingerprint(self) -> str:

@@ -6,17 +6,17 @@ looking ahead ends: memory does not grow with the corpus.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from data_pipelines.progress import stage, tell
+from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Source
 from data_pipelines.stages.stage import content_of
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import ConfigurationError, DataError
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
-HASH, TAIL, NAMED = "hash", "tail", "named"
+HASH, NAMED = "hash", "named"
 SMALL_CORPUS_CHARACTERS = 64_000_000
 ENOUGH_CHARACTERS = 16_000_000  # of a corpus of ENOUGH_DOCUMENTS with some in every split: look no further
 ENOUGH_DOCUMENTS = 1_000
@@ -143,10 +143,7 @@ def cut_if_longer(document: Document, max_characters: int, *, part_characters: i
     """Return the document, or its parts under numbered names where it is longer."""
     if len(document.text) <= max_characters:  # a conversation has no text and is never cut
         return [document]
-    return _parts(document, cut(document.text, part_characters or max_characters))
-
-
-def _parts(document: Document, texts: list[str]) -> list[Document]:
+    texts = cut(document.text, part_characters or max_characters)
     first, *others = (Document(f"{document.id}#{number}", text) for number, text in enumerate(texts))
     return [replace(first, left_out=document.left_out), *others]
 
@@ -201,74 +198,16 @@ def _with_every_split(splits: list[str], places: list[float], held_out: HeldOut)
     return complete, moved
 
 
-def split_tail(
-    documents: Iterable[Document], *, held_out: HeldOut, num_characters: int
-) -> Iterator[tuple[str, Document]]:
-    """Yield each document with the split of its beginning's place among `num_characters`.
+def held_out_of(source: Source, *, fractions: tuple[float, float]) -> HeldOut:
+    """Return the held-out fractions, of validation and test; those that the source names replace them."""
+    return HeldOut(0.0, 0.0, NAMED) if source.names_validation else HeldOut(*fractions)
 
-    A document of more than a hundredth of them is cut at the place itself, to a paragraph's end, a line's or a word's.
-    """
-    starts = {VALIDATION: 1 - held_out.validation_fraction - held_out.test_fraction, TEST: 1 - held_out.test_fraction}
-    places = {split: round(starts[split] * num_characters) for split in held_out.splits if split != TRAIN}
-    place = 0
+
+def split_by_rule(documents: Iterable[Document], *, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
+    """Yield each document with its split, in order."""
+    if not held_out.is_named:
+        yield from split_documents(documents, held_out=held_out)
+        return
     for document in documents:
-        length = len(content_of(document))
-        is_cut = len(document.text) * PART_SHARE > num_characters  # a conversation has no text and is never cut
-        inside = [start - place for start in places.values() if is_cut and 0 < start - place < length]
-        for part in _cut_at(document, inside):
-            yield next((split for split, start in reversed(places.items()) if place >= start), TRAIN), part
-            place += len(content_of(part))
-
-
-def _cut_at(document: Document, places: list[int]) -> list[Document]:
-    """Return the document in parts: one ends at each place or shortly after, none is of over a million characters."""
-    text, begin = document.text, 0
-    parts: list[str] = []
-    for place in sorted(places):
-        end = good_end(text, max(place, begin), min(len(text), place + max(200, len(text) // PART_SHARE)))
-        parts += cut(text[begin:end], MAX_DOCUMENT_CHARACTERS)
-        begin = end
-    parts = [part for part in [*parts, *cut(text[begin:], MAX_DOCUMENT_CHARACTERS)] if part]
-    return [document] if len(parts) <= 1 else _parts(document, parts)
-
-
-Read = Callable[[], Iterable[Document]]
-
-
-def held_out_of(source: Source, rule: str, *, fractions: tuple[float, float], budget: int | None = None) -> HeldOut:
-    """Return the held-out fractions, of validation and test, under a rule fit for the source and the budget.
-
-    Raises:
-        ConfigurationError: An unknown rule, or one that needs the end of a text that is not read to its end, or not
-        read twice.
-    """
-    if rule not in (HASH, TAIL):
-        raise ConfigurationError(
-            f"data.folder.split: must be {HASH} or {TAIL}, got {rule}.{suggest(rule, (HASH, TAIL))}"
-        )
-    if rule == HASH:
-        return HeldOut(0.0, 0.0, NAMED) if source.names_validation else HeldOut(*fractions)
-    refused = ""
-    if source.names_validation:
-        refused = "source.validation_paths hold out text already"
-    elif budget is not None:
-        refused = f"a budget of {budget:,} tokens (budget.tokens, data.folder.token_budget) stops before the end"
-    elif source.read_once:
-        refused = f"a stream is not read twice; set {source.read_once}"
-    if refused:
-        raise ConfigurationError(f"data.folder.split: must be {HASH}, got {rule}: {refused}.")
-    return HeldOut(*fractions, rule)
-
-
-def split_by_rule(read: Read, measure: Read, *, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
-    """Yield each document of `read` with its split, in order; `measure` gives the same to look ahead in."""
-    if held_out.rule == HASH:
-        yield from split_documents(read(), held_out=held_out)
-    elif held_out.rule == TAIL:
-        with stage("measure the text"):
-            num_characters = sum(len(content_of(document)) for document in measure())
-        yield from split_tail(read(), held_out=held_out, num_characters=num_characters)
-    else:
-        for document in read():
-            for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
-                yield document.split or TRAIN, piece
+        for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
+            yield document.split or TRAIN, piece

@@ -202,26 +202,6 @@ def test_validation_paths_hold_out_their_files_alone_and_their_copies_do_not_tra
         prepared(tmp_path / "none", source=alone, tokenizer=ByteLevelSpec())
 
 
-def test_the_tail_is_the_end_of_the_text_and_its_folder_another_one(tmp_path):
-    lines = "".join(f"line {number} of one book\n" for number in range(900))
-    book = tmp_path / "book.txt"
-    book.write_text(lines)
-    asked = {
-        "source": Files(paths=[str(book)]),
-        "tokenizer": ByteLevelSpec(),
-        "root": str(tmp_path),
-        "num_processes": 0,
-    }
-    folder_prepare = prepare(**asked, split="tail")
-    dataset = open_dataset(folder_prepare)
-    sizes = {name: split.text_bytes for name, split in dataset.manifest.splits.items()}
-    assert sum(sizes.values()) == len(lines)
-    assert sizes["validation"] / len(lines) == pytest.approx(0.05, abs=0.01)
-    assert prepare(**asked, split="tail") == folder_prepare
-    assert prepare(**asked) != folder_prepare
-    assert "rule" not in open_dataset(prepare(**asked)).manifest.settings["held_out"]
-
-
 class WithControls(Poems):
     def documents(self):
         yield from super().documents()

@@ -8,19 +8,7 @@ from collections import defaultdict
 import pytest
 
 from data_pipelines.sources.base import Document
-from data_pipelines.sources.files import Files
-from data_pipelines.sources.hf_dataset import HuggingFaceDataset
-from data_pipelines.stages.split import (
-    TEST,
-    TRAIN,
-    VALIDATION,
-    HeldOut,
-    held_out_of,
-    split_documents,
-    split_tail,
-)
-from lmtrain.errors import ConfigurationError
-from tests.data_pipelines.poems import Poems
+from data_pipelines.stages.split import HeldOut, split_documents
 
 FIVE_PERCENT = HeldOut(validation_fraction=0.05, test_fraction=0.05)
 
@@ -82,44 +70,3 @@ def test_equal_parts_of_a_small_corpus_go_to_one_split():
     texts = [{piece.text for piece in pieces} for pieces in splits.values()]
     assert len(texts) == 3
     assert sum(map(len, texts)) == len(set().union(*texts)) < sum(map(len, splits.values()))
-
-
-FRACTIONS = (0.05, 0.05)
-NAMED = Files(paths=["a"], validation_paths=["b"])
-
-
-@pytest.mark.parametrize(
-    ("source", "rule", "budget", "message"),
-    [
-        (Poems(), "tial", None, r"data\.folder\.split: must be hash or tail, got tial\. Did you mean 'tail'"),
-        (Poems(), "tail", 5, r"data\.folder\.split: must be hash, got tail: a budget of 5 tokens"),
-        (NAMED, "tail", None, r"source\.validation_paths"),
-        (HuggingFaceDataset(name="a/b"), "tail", None, r"set source\.streaming=false"),
-    ],
-)
-def test_what_a_rule_cannot_do_is_refused_with_the_nearest_word(source, rule, budget, message):
-    with pytest.raises(ConfigurationError, match=message):
-        held_out_of(source, rule, fractions=FRACTIONS, budget=budget)
-    held_out_of(HuggingFaceDataset(name="a/b", streaming=False), "tail", fractions=FRACTIONS)
-
-
-LAST_TENTH = HeldOut(validation_fraction=0.05, test_fraction=0.05, rule="tail")
-
-
-def split_held_out_tail(texts, held_out=LAST_TENTH):
-    documents = [Document(str(number), text) for number, text in enumerate(texts)]
-    pairs = split_tail(documents, held_out=held_out, num_characters=sum(map(len, texts)))
-    return [(name, document.text) for name, document in pairs]
-
-
-@pytest.mark.parametrize("count", [1, 7, 1000])
-def test_the_last_tenth_is_held_out_in_reading_order(count):
-    text = "".join(f"line {number:06d} of a book\n" for number in range(4000))
-    size = len(text) // count
-    texts = [text[start : start + size] for start in range(0, size * count, size)]
-    pairs = split_held_out_tail(texts)
-    assert "".join(part for _, part in pairs) == text[: size * count], "nothing is lost or moved"
-    assert [name for name, _ in pairs] == sorted((name for name, _ in pairs), key=[TRAIN, VALIDATION, TEST].index)
-    for name, share in ((VALIDATION, 0.05), (TEST, 0.05)):
-        length = sum(len(part) for of, part in pairs if of == name)
-        assert length / (size * count) == pytest.approx(share, abs=0.002)

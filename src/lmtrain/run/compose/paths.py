@@ -10,7 +10,7 @@ import lmtrain
 # Groups of commands and of Hydra itself, not of a run.
 OTHERS: Final = frozenset({"pipeline", "hydra"})
 MANY_OPTIONS: Final = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
-SHORT_KEYS: Final = {"data.split": "data.folder.split", "tags": "run.tags"}
+SHORT_KEYS: Final = {"tags": "run.tags"}
 # Keys below these are in no file: people name them.
 NAMED_BY_PEOPLE: Final = ("data.sources.", "optimizer.lr_multipliers.", "cluster.environment.")
 
