@@ -199,7 +199,7 @@ def _with_every_split(splits: list[str], places: list[float], held_out: HeldOut)
 
 
 def held_out_of(source: Source, *, fractions: tuple[float, float]) -> HeldOut:
-    """Return the held-out fractions, of validation and test; those that the source names replace them."""
+    """Return the held-out fractions, of validation and test; none where the source names its validation documents."""
     return HeldOut(0.0, 0.0, NAMED) if source.names_validation else HeldOut(*fractions)
 
 

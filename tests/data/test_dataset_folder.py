@@ -1,7 +1,6 @@
-"""Data set folders are whole, checked and copied once."""
+"""Data set folders are whole and checked."""
 
 import errno
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtrain.data.dataset_folder import build_folder, cached_folder, require_whole
+from lmtrain.data.dataset_folder import build_folder, require_whole
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import DataError, EnvironmentProblem
-from tests.data.documents import make_dataset
 
 SLOW_BUILD = """
 import sys, time
@@ -132,69 +130,3 @@ def test_one_flipped_bit_is_an_error_of_the_data(dataset: Dataset, name: str, wa
     for _ in range(2):  # and stays one
         with pytest.raises(DataError, match=rf"{name} is damaged: its sha256"):
             require_whole(dataset)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return make_dataset(tmp_path / "shared" / "made", [9, 4, 7, 5, 6], shard_tokens=10).folder
-
-
-def content_of(folder):
-    split = open_dataset(folder).split("train")
-    return split.window(0, split.num_tokens).tolist(), split.document_ends().tolist()
-
-
-def damaged_files(copy, folder):
-    return [p for p in copy.rglob("train_*") if p.read_bytes() != (folder / p.name).read_bytes()]
-
-
-def test_a_copy_is_whole_and_made_once(folder, tmp_path, capsys):
-    copy = cached_folder(folder, str(tmp_path / "nvme"))
-    assert copy.parent == tmp_path / "nvme"
-    assert content_of(copy) == content_of(folder)
-    assert (copy / "tokenizer" / "tokenizer.json").read_text() == "{}"
-    assert "Copying " in capsys.readouterr().err
-    times = {path: path.stat().st_mtime_ns for path in copy.rglob("*") if path.is_file()}
-    assert cached_folder(folder, str(tmp_path / "nvme")) == copy
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest"])
-def test_a_damaged_copy_is_repaired(folder, tmp_path, damage, capsys):
-    copy = cached_folder(folder, str(tmp_path / "nvme"))
-    shard = copy / "train_00001.ds"
-    kept = copy / "train_00000.ds"
-    before = kept.stat().st_ino
-    if damage == "flip":
-        content = bytearray(shard.read_bytes())
-        content[3] ^= 1
-        shard.write_bytes(bytes(content))
-    elif damage == "truncate":
-        shard.write_bytes(shard.read_bytes()[:-1])
-    elif damage == "delete":
-        shard.unlink()
-    else:
-        (copy / "dataset.json").unlink()
-    capsys.readouterr()
-    assert cached_folder(folder, str(tmp_path / "nvme")) == copy
-    assert damaged_files(copy, folder) == []
-    assert content_of(copy) == content_of(folder)
-    assert kept.stat().st_ino == before, "what is whole is not copied again"
-
-
-def _ask(folder, root, results):
-    results.put(str(cached_folder(folder, root)))
-
-
-def test_many_ranks_of_a_node_make_one_copy(folder, tmp_path, capfd):
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    ranks = [context.Process(target=_ask, args=(folder, str(tmp_path / "nvme"), results)) for _ in range(4)]
-    for rank in ranks:
-        rank.start()
-    found = {results.get(timeout=30) for _ in ranks}
-    for rank in ranks:
-        rank.join()
-    assert len(found) == 1
-    assert capfd.readouterr().err.count("Copying") == 1

@@ -1,4 +1,4 @@
-"""Data set folders: built whole or not at all, checked against their digests, copied to a node's own disk.
+"""Data set folders: built whole or not at all, and checked against their digests.
 
 Whole files are remembered by size and time of change, so that later starts read only what has changed.
 """
@@ -11,20 +11,18 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
-from lmtrain.data.manifest import MANIFEST_FILE, TOKENIZER_FOLDER, Manifest
+from lmtrain.data.manifest import MANIFEST_FILE
 from lmtrain.data.shards import REBUILD, Dataset, open_dataset
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
-from lmtrain.storage.durable import clear_asides, fsync_all, open_durably, rename_durably, write_durably
+from lmtrain.storage.durable import fsync_all, rename_durably, write_durably
 from lmtrain.storage.hashed_folder import file_sha256
 
-CHUNK_BYTES = 1 << 22
-FULL = (errno.ENOSPC, errno.EDQUOT)
 _FIXES = {
     errno.ENOSPC: "the disk is full: free some space, or set data.folder.root to another disk",
     errno.EDQUOT: "the quota is used up: free some space, or set data.folder.root to another disk",
@@ -112,36 +110,24 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def require_whole(dataset: Dataset) -> None:
-    """Check all files that changed since they were last found whole.
+    """Check all files but the tokenizer's that changed since they were last found whole.
 
     Raises:
         DataError: A file is missing, or its bytes are not those that were written.
     """
-
-    def refuse(name: str) -> None:
-        raise DataError(f"{dataset.folder / name} is damaged: its sha256 differs from {MANIFEST_FILE}. {REBUILD}")
-
-    _check_files(dataset.folder, _digests(dataset.manifest), damaged=refuse)
-
-
-def _digests(manifest: Manifest) -> dict[str, str]:
-    """Return the sha256 of each file of a data set but those of the tokenizer."""
-    return {name: sha256 for shard in manifest.shards for name, sha256 in shard.digests().items()}
-
-
-def _check_files(folder: Path, digests: Mapping[str, str], *, damaged: Callable[[str], object]) -> None:
-    """Call `damaged` for each file that is missing or damaged; files are remembered by size and time of change."""
+    folder = dataset.folder
     record = folder.with_name(f".{folder.name}.checked.json")
     try:
         known: dict[str, Any] = foreign_json.read(record)
     except (OSError, ValueError):
         known = {}
     found: dict[str, Any] = {}
+    digests = {name: sha256 for shard in dataset.manifest.shards for name, sha256 in shard.digests().items()}
     for name, sha256 in digests.items():
         path = folder / name
         try:
             if not path.is_file() or (known.get(str(path)) != _stamp(path, sha256) and file_sha256(path) != sha256):
-                damaged(name)
+                raise DataError(f"{path} is damaged: its sha256 differs from {MANIFEST_FILE}. {REBUILD}")
             found[str(path)] = _stamp(path, sha256)
         except PermissionError as problem:
             raise DataError(f"{path} cannot be read: {problem.strerror}. {REBUILD}") from problem
@@ -183,59 +169,7 @@ class BackgroundCheck:
             self._problem = problem
 
 
-def cached_folder(folder: str | Path, cache: str | None) -> Path:
-    """Return the folder to read: this node's copy below `cache`, or `folder` itself where `cache` is None or full.
-
-    `dataset.json` comes last, so a copy without it is incomplete, and the next process completes it.
-
-    Raises:
-        DataError: The folder cannot be used, or a file in it is damaged.
-        EnvironmentProblem: The copy cannot be written, for another reason than a full disk.
-    """
-    folder = Path(folder)
-    if cache is None:
-        return folder
-    manifest = open_dataset(folder).manifest
-    copy = Path(cache) / f"{manifest.name}-{manifest.fingerprint[:16]}"
-    try:
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(copy.with_name(f".{copy.name}.lock")):
-            _complete_copy(folder, copy, manifest)
-    except OSError as problem:
-        if problem.errno not in FULL:
-            rule = f"must be a folder that can be written, or null for no copy, got {cache}: {problem.strerror}"
-            raise EnvironmentProblem(f"data.cache: {rule}.") from problem
-        notify(f"data.cache={cache} is full ({problem.strerror}): this node reads {folder} itself.")
-        return folder
-    return copy
-
-
 def notify(line: str) -> None:
     """Print a line on standard error."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-def _complete_copy(folder: Path, copy: Path, manifest: Manifest) -> None:
-    """Copy missing and damaged files."""
-
-    def copy_file(name: str) -> None:
-        (copy / MANIFEST_FILE).unlink(missing_ok=True)
-        with (folder / name).open("rb") as source, open_durably(copy / name) as target:
-            shutil.copyfileobj(source, target, CHUNK_BYTES)
-        if file_sha256(copy / name) != digests[name]:
-            (copy / name).unlink()
-            raise DataError(f"{folder / name} is damaged: its sha256 differs from {MANIFEST_FILE}. {REBUILD}")
-
-    # Another program's tokens, of absolute paths, are read in place.
-    digests = {name: sha256 for name, sha256 in _digests(manifest).items() if not Path(name).is_absolute()}
-    copy.mkdir(exist_ok=True)
-    clear_asides(copy)
-    if not (copy / MANIFEST_FILE).is_file():
-        notify(f"Copying {folder} to {copy}.")
-    _check_files(copy, digests, damaged=copy_file)
-    (copy / TOKENIZER_FOLDER).mkdir(exist_ok=True)
-    others = [path.relative_to(folder) for path in (folder / TOKENIZER_FOLDER).iterdir() if path.is_file()]
-    for name in (*others, MANIFEST_FILE):
-        if not (copy / name).is_file() or (copy / name).read_bytes() != (folder / name).read_bytes():
-            write_durably(copy / name, (folder / name).read_bytes())

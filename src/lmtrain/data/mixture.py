@@ -13,7 +13,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.data.dataset_folder import cached_folder
 from lmtrain.data.interleave import Placed, ScheduledInterleave, turns_per_period
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.rows import RowBatch, Rows
@@ -166,7 +165,7 @@ def single_source(dataset: Dataset) -> Mixture:
 
 
 def open_mixture(
-    sources: Mapping[str, Mapping[str, Any]], schedule: Sequence[Mapping[str, Any]] = (), *, cache: str | None = None
+    sources: Mapping[str, Mapping[str, Any]], schedule: Sequence[Mapping[str, Any]] = ()
 ) -> Mixture:
     """Open the sources of a mixture, each {path, weight}; `schedule` lists {from, weights} for later parts of the run.
 
@@ -176,7 +175,7 @@ def open_mixture(
     """
     parsed = parse_sources(sources)
     phases = parse_schedule(parsed, schedule)
-    datasets = {name: open_dataset(cached_folder(source.path, cache)) for name, source in parsed.items()}
+    datasets = {name: open_dataset(source.path) for name, source in parsed.items()}
     require_one_tokenizer(parsed, datasets)
     return Mixture(datasets=datasets, phases=phases)
 

@@ -26,7 +26,7 @@ NUM_MEANS: Final = 40  # a training curve has a value per step, which is noisy: 
 MAX_WORDS: Final = 3  # of a label
 # Settings of where, how fast and how often a run is executed and saved do not change what it learns.
 EXECUTION: Final = (
-    "run.", "resume", "logger.", "trainer.", "data.num_workers", "data.cache", "data.folder.root", "engine.",
+    "run.", "resume", "logger.", "trainer.", "data.num_workers", "data.folder.root", "engine.",
     "callbacks.checkpoint.", "callbacks.progress.", "callbacks.text_samples.",
 )  # fmt: skip
 

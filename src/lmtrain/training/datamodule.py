@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.quantities import format_count
-from lmtrain.data.dataset_folder import BackgroundCheck, cached_folder
+from lmtrain.data.dataset_folder import BackgroundCheck
 from lmtrain.data.interleave import Placed, ScheduledInterleave, phases_going_on
 from lmtrain.data.manifest import DatasetFolder
 from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, placed, single_source
@@ -61,9 +61,8 @@ class TokenDataModule(pl.LightningDataModule):
         seed: int = 0,
         num_workers: int = 0,
         packing: Packing | None = None,
-        cache: str | None = None,
     ) -> None:
-        """Hold the folder, or this node's copy of it below `cache`.
+        """Hold the folder.
 
         `num_workers` counts loader processes a rank (0 loads in the training process); `packing` None is contiguous.
         `batch` None is planned for the Trainer's ranks and accumulation from `context_tokens` (T, None: 1,024) and
@@ -78,7 +77,7 @@ class TokenDataModule(pl.LightningDataModule):
             )
         folder = Path(folder) if isinstance(folder, str) else folder
         one = not isinstance(folder, Mixture)
-        self.mixture = single_source(open_dataset(cached_folder(folder, cache))) if one else folder
+        self.mixture = single_source(open_dataset(folder)) if one else folder
         self.dataset: Dataset = self.mixture.main
         self.total_steps: int | None = None  # of the run, to divide by a schedule of weights
         self._phases: list[Placed] | None = None  # as they were placed before; None: by total_steps
@@ -275,11 +274,10 @@ def mixture(
     seed: int,
     num_workers: int = 0,
     packing: Packing | None = None,
-    cache: str | None = None,
 ) -> TokenDataModule:
     """Mix several prepared folders, each {path, weight}, by weights in tokens; schedule lists {from, weights}.
 
     The run's own bits per byte are of the first source.
     """
-    mixed = open_mixture(sources, schedule or [], cache=cache)
+    mixed = open_mixture(sources, schedule or [])
     return TokenDataModule(folder=mixed, batch=batch, seed=seed, num_workers=num_workers, packing=packing)
