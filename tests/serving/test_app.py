@@ -313,10 +313,8 @@ def test_a_hundred_clients_that_vanish_leave_nothing_behind():
         while client.worker.num_running or client.worker.num_queued:
             assert time.monotonic() < ends
             time.sleep(0.01)
-        assert client.worker.engine.cache_share == 0
+        assert client.worker.engine.is_idle
         assert client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 2}).status_code == 200
-        page = client.get("/metrics").text
-    assert "lmtrain_texts_running 0" in page
 
 
 def test_who_comes_when_too_many_wait_is_told_to_try_again():

@@ -64,12 +64,6 @@ class TextEngine:
         """Return whether no text waits for a token."""
         return not self.running and not self.waiting
 
-    @property
-    def cache_share(self) -> float:
-        """Return the share of the cache used by the texts being written."""
-        used = sum(generation.num_cached for generation in self.running)
-        return used / (self._cache.num_slots * self._cache.num_tokens)
-
     def prepare(self, request: Request) -> Generation:
         """Return a request's text, not yet waiting; safe in any thread.
 

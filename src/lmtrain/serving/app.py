@@ -17,7 +17,7 @@ from typing import Any, final
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError
@@ -55,7 +55,6 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
     service = Service(loaded, worker, settings)
     routes = [
         Route("/health", service.health),
-        Route("/metrics", service.guarded(service.measure)),
         Route("/v1/models", service.guarded(service.models)),
         Route("/v1/models/{name:path}", service.guarded(service.model)),
         Route("/v1/chat/completions", service.guarded(service.chat), methods=["POST"]),
@@ -81,21 +80,6 @@ class Service:
         del request
         is_well = self._worker.failure is None
         return JSONResponse({"status": "ok" if is_well else "failed"}, 200 if is_well else 503)
-
-    async def measure(self, request: Request) -> Response:
-        """Answer Prometheus in its text format 0.0.4."""
-        del request
-        worker = self._worker
-        lines = [
-            f"# TYPE lmtrain_{name} {kind}\nlmtrain_{name} {value}\n"
-            for name, kind, value in (
-                ("new_tokens_total", "counter", worker.num_written),
-                ("texts_waiting", "gauge", worker.num_queued),
-                ("texts_running", "gauge", worker.num_running),
-                ("cache_share", "gauge", worker.engine.cache_share),
-            )
-        ]
-        return PlainTextResponse("".join(lines), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
         """Answer with a list of the one model."""

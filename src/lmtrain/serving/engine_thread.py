@@ -37,7 +37,7 @@ class EngineWorker:
         self.engine, self._num_waiting = engine, num_waiting
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._listeners: dict[Generation, Listener] = {}
-        self._num_open = self.num_written = 0  # texts, and tokens so far
+        self._num_open = 0  # texts
         self._lock = threading.Lock()
         self._is_stopped = False
         self.failure: BaseException | None = None
@@ -110,7 +110,6 @@ class EngineWorker:
         while not self._commands.empty() or (self.engine.is_idle and not self._is_stopped):
             self._commands.get()()
         for delta in self.engine.step():
-            self.num_written += 1
             self._listeners[delta.generation](delta)
             if delta.finish_reason is not None:
                 self._forget(delta.generation)
