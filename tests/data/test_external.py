@@ -108,11 +108,9 @@ def ends_of(file):
     return file.read_ends()
 
 
-def write(path, *, ids=(1, 2, 9, 3, 9), ends=(3, 5), dtype="<u2", metadata="some/tokenizer|2\n5\n5 T"):
+def write(path, *, ids=(1, 2, 9, 3, 9), ends=(3, 5), dtype="<u2"):
     path.write_bytes(np.array(ids, dtype).tobytes())
     path.with_name(f"{path.name}.index").write_bytes(np.array(ends, "<u8").tobytes())
-    if metadata:
-        path.with_name(f"{path.name}.metadata").write_text(metadata)
     return path
 
 
@@ -167,9 +165,9 @@ def test_what_datatroves_megatron_stage_writes_is_read(tmp_path, tokenizer_path)
     assert split(file.ids(), ends_of(file)) == expected(tokenizer_path)
 
 
-def write_llm_c(path, *, magic=20240520, version=1, ids=(50256, 1, 2), dtype="<u2", num_ids=None, fourth=0):
+def write_llm_c(path, *, magic=20240520, version=1, ids=(50256, 1, 2), dtype="<u2", num_ids=None):
     header = np.zeros(256, dtype="<i4")
-    header[:4] = [magic, version, len(ids) if num_ids is None else num_ids, fourth]
+    header[:3] = [magic, version, len(ids) if num_ids is None else num_ids]
     path.write_bytes(header.tobytes() + np.array(ids, dtype).tobytes())
     return path
 
@@ -179,8 +177,6 @@ def write_llm_c(path, *, magic=20240520, version=1, ids=(50256, 1, 2), dtype="<u
     [
         ({}, "uint16"),
         ({"magic": 20240801, "version": 7, "ids": [128000, 5], "dtype": "<u4"}, "uint32"),
-        ({"magic": 278895051, "fourth": 2}, "uint16"),
-        ({"magic": 278895051, "fourth": 4, "ids": [163584], "dtype": "<u4"}, "uint32"),
     ],
 )
 def test_each_kind_of_header_is_read(tmp_path, how, dtype):
@@ -194,7 +190,6 @@ def test_each_kind_of_header_is_read(tmp_path, how, dtype):
     [
         ({"magic": 7}, r"begins with 7, not with a magic number of llm\.c \(20240520, .*nanogpt has no header"),
         ({"version": 2}, r"is version 2 of magic 20240520; expected version 1"),
-        ({"magic": 278895051, "fourth": 8}, r"has ids of 8 bytes"),
         ({"num_ids": 4}, r"has 1,030 bytes, its header declares 4 ids: 1,032 bytes"),
         ({"num_ids": 2}, r"its header declares 2 ids: 1,028 bytes"),
     ],

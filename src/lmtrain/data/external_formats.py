@@ -1,10 +1,8 @@
 """Token files of other programs, described where they lie: nothing is copied.
 
-- datatrove (https://github.com/huggingface/datatrove, tokens/tokenizer.py): the layout of our own shards; a
-  `.ds.metadata` file, where there is one, names the tokenizer and the bytes of an id, as `NAME|2`.
+- datatrove (https://github.com/huggingface/datatrove, tokens/tokenizer.py): the layout of our own shards.
 - llm.c (https://github.com/karpathy/llm.c, dev/data/data_common.py): 256 int32 of header (magic, version, number of
-  ids), then the ids. Magic 20240520 version 1 has uint16 ids (GPT-2), 20240801 version 7 uint32 ids (Llama 3). NeMo
-  AutoModel's 278895051 version 1 gives the bytes of an id in the fourth number.
+  ids), then the ids. Magic 20240520 version 1 has uint16 ids (GPT-2), 20240801 version 7 uint32 ids (Llama 3).
 - Megatron (https://github.com/NVIDIA/Megatron-LM, core/datasets/indexed_dataset.py): `.bin` holds ids; `.idx` holds
   `MMIDIDX`, a version, a code for the type, the numbers of sequences and documents, each sequence's length (int32) and
   byte offset (int64), and each document's first sequence (int64).
@@ -23,11 +21,9 @@ from numpy.typing import NDArray
 from lmtrain.data.manifest import DTYPES, Ids, narrowest_dtype
 from lmtrain.errors import DataError
 
-DTYPE_OF_BYTES = {2: "uint16", 4: "uint32"}
-
 LLM_C_HEADER_BYTES = 256 * 4
-GPT_2, LLAMA_3, AUTO_MODEL = 20240520, 20240801, 278895051
-LLM_C_VERSIONS = {GPT_2: 1, LLAMA_3: 7, AUTO_MODEL: 1}
+LLM_C_VERSIONS = {20240520: 1, 20240801: 7}  # of each magic number: GPT-2's and Llama 3's
+LLM_C_DTYPES = {20240520: "uint16", 20240801: "uint32"}
 
 MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_HEADER = struct.Struct("<9sQBQQ")
@@ -55,14 +51,8 @@ class TokenFile:
 
 
 def read_datatrove(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
-    """Describe a shard; `dtype` None takes the metadata's, else the narrowest for the vocabulary."""
-    metadata, stated = path.with_name(f"{path.name}.metadata"), None
-    if metadata.is_file():
-        num_bytes = metadata.read_text().partition("\n")[0].rpartition("|")[2].strip()
-        stated = {"2": "uint16", "4": "uint32"}.get(num_bytes)
-    if dtype is not None and stated is not None and dtype != stated:
-        raise DataError(f"data.folder.dtype={dtype} differs from {path}.metadata: {stated}.")
-    file = _headerless(path, dtype=dtype or stated or narrowest_dtype(vocab_size))
+    """Describe a shard; `dtype` None is the narrowest for the vocabulary."""
+    file = _headerless(path, dtype=dtype or narrowest_dtype(vocab_size))
     index = path.with_name(f"{path.name}.index")
     if _size_of(index) % 8:
         raise DataError(f"{index} has {_size_of(index):,} bytes, not a multiple of 8: it is cut off.")
@@ -82,15 +72,13 @@ def read_llm_c(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     del vocab_size
     num_bytes = _size_of(path)
     header = np.fromfile(path, dtype="<i4", count=256)
-    magic, version, num_tokens, bytes_per_id = (int(value) for value in header[:4]) if len(header) == 256 else [0] * 4
+    magic, version, num_tokens = (int(value) for value in header[:3]) if len(header) == 256 else [0] * 3
     if magic not in LLM_C_VERSIONS:
         known = ", ".join(map(str, LLM_C_VERSIONS))
         raise DataError(f"{path} begins with {magic}, not with a magic number of llm.c ({known}); nanogpt has no header.")
     if version != LLM_C_VERSIONS[magic]:
         raise DataError(f"{path} is version {version} of magic {magic}; expected version {LLM_C_VERSIONS[magic]}.")
-    found = DTYPE_OF_BYTES.get(bytes_per_id) if magic == AUTO_MODEL else {GPT_2: "uint16", LLAMA_3: "uint32"}[magic]
-    if found is None:
-        raise DataError(f"{path} has ids of {bytes_per_id} bytes; expected 2 or 4.")
+    found = LLM_C_DTYPES[magic]
     if dtype not in (None, found):
         raise DataError(f"data.folder.dtype={dtype} differs from {path}: {found}.")
     expected = LLM_C_HEADER_BYTES + num_tokens * DTYPES[found].itemsize
