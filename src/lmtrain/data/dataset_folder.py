@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, final
 
 from lmtrain.data.manifest import MANIFEST_FILE
-from lmtrain.data.shards import REBUILD, Dataset, open_dataset
+from lmtrain.data.shards import REBUILD, Dataset
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync_all, rename_durably, write_durably
