@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lmtrain.interop.gguf_file import ARCHITECTURES, add_settings, named_tensors
+from lmtrain.interop.gguf_file import KINDS, add_settings, named_tensors
 
 
 def save_gguf(folder: Path, out: Path) -> Path:
@@ -20,7 +20,7 @@ def save_gguf(folder: Path, out: Path) -> Path:
     import gguf
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    writer = gguf.GGUFWriter(out, ARCHITECTURES[config["model_type"]])
+    writer = gguf.GGUFWriter(out, KINDS[config["model_type"]].name)
     add_settings(writer, config, name=folder.name)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
