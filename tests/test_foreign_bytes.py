@@ -30,7 +30,7 @@ OWN_JSON = {
         "src/lmtrain/tracking/mlflow/sink.py",
         "src/lmtrain/tracking/redaction.py",
     ),
-    "src/lmtrain/data/row_files.py",
+    *("src/lmtrain/data/row_files.py", "src/lmtrain/models/transformers_model.py"),
 }
 
 

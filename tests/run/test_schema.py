@@ -66,7 +66,7 @@ def test_a_setting_that_would_be_overwritten_is_refused(name: str, more: dict[st
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        ("lmtrain.callbacks.evaluate_aside.EvaluateAside", {"words", "slurm"}),
+        ("lmtrain.callbacks.evaluate_aside.EvaluateAside", {"words"}),
         ("lmtrain.run.settings.RunSettings", {"cache"}),
         ("lmtrain.run.run_config.RunSettings", {"cache"}),  # imported there
         ("lmtrain.models.llama.Llama", set()),

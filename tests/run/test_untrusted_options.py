@@ -106,7 +106,6 @@ def test_a_line_of_shell_is_typed() -> None:
         ({"engine": {"_target_": SLURM, "sbatch": {"export": "LD_PRELOAD=evil.so"}}}, "engine.sbatch.export"),
         ({"engine": {"_target_": "data_pipelines.engines.ray.RayEngine", "address": "ray://evil"}}, "engine.address"),
         ({"callbacks": {"x": {"_target_": ASIDE, "words": ["--chat", "x", "--run-code"]}}}, "callbacks.x.words"),
-        ({"callbacks": {"x": {"_target_": ASIDE, "slurm": ["--wrap=touch x"]}}}, "callbacks.x.slurm"),
         ({"callbacks": {"x": {"_target_": PUSH, "repository": "evil/sink"}}}, "callbacks.x.repository"),
         ({"sweep": {"_target_": "lmtrain.search.search_settings.SearchSettings", "slurm": {"slurm_setup": ["x"]}}},
          "sweep.slurm.slurm_setup"),
@@ -137,7 +136,6 @@ def test_a_secret_of_the_environment_comes_into_no_setting_of_a_file(monkeypatch
     "word",
     [
         "+callbacks.x={_target_:lmtrain.callbacks.evaluate_aside.EvaluateAside,words:[--core,x]}",
-        "callbacks.evaluate_aside.slurm=[--wrap=x]",
         "'++engine={sbatch: {export: x}}'",
         "++engine.sbatch.export=x",
         "sweep.slurm={slurm_setup:[x]}",
