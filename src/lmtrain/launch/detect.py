@@ -6,6 +6,8 @@ https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES.
 """
 
 import re
+import socket
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +114,21 @@ def _slurm(environment: Mapping[str, str], num_tasks: int) -> OuterLauncher:
 
 
 def _slurm_address(nodes: str, num_nodes: int) -> str:
-    """Return the address of a step's first node: its name."""
-    return LOOPBACK_ADDRESS if num_nodes == 1 else first_host(nodes)
+    """Return the address of a step's first node: its name, or SLURM's NodeAddr if the name does not resolve."""
+    if num_nodes == 1:
+        return LOOPBACK_ADDRESS
+    host = first_host(nodes)
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        try:
+            words = ["scontrol", "show", "node", host]
+            answer = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            return host
+        found = re.search(r"\bNodeAddr=(\S+)", answer)
+        return found[1] if found else host
+    return host
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:
