@@ -5,7 +5,7 @@
 
 Clients ask for chats and completions, streamed or not, with prefixes in common; one in five leaves mid-answer, one in
 ten sends bytes that are no request. Every ten seconds the server's open files are counted, its threads, and its
-memory: resident pages of its own, since those of files come and go with other work on the machine. It fails where the
+memory: resident pages without those of files, which depend on other work on the machine. It fails where the
 server dies, has no room for as many texts as at first afterwards, drops a connection, or answers a whole request with
 other than 200 or 429. Clients keep idle connections for httpx's own 5 s.
 """

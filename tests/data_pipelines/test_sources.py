@@ -190,8 +190,8 @@ def test_each_data_set_comes_as_often_as_in_the_public_mixture_and_is_told(copie
     assert kinds == {"smoltalk": 3, "mmlu": 6, "gsm8k": 4, "identity": 4}
     assert [row.reason for row in rows if isinstance(row, Skipped)] == ["no messages"] * 2
     assert sum(row.id == "mmlu:0" for row in rows) == 3  # a repeated one keeps its name, and with it its split
-    told = capsys.readouterr().err
-    assert "smoltalk 3 rows, mmlu 6 rows, gsm8k 4 rows, identity 4 rows" in told
+    printed = capsys.readouterr().err
+    assert "smoltalk 3 rows, mmlu 6 rows, gsm8k 4 rows, identity 4 rows" in printed
 
 
 @pytest.fixture(scope="module", name="code")

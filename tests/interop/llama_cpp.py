@@ -16,7 +16,7 @@ class Settings(ctypes.Structure):
 
 
 class Batch(ctypes.Structure):
-    """Tokens; whoever makes it fills the pointers."""
+    """Tokens; the caller fills the pointers."""
 
     _fields_ = (("num_tokens", ctypes.c_int32), ("pointers", ctypes.c_void_p * 6))
 

@@ -83,7 +83,7 @@ def test_what_a_class_reads_otherwise_is_refused_by_key(name, changes, message):
         read_config(family_config(name) | changes)
 
 
-def test_weights_that_are_not_told_to_sum_to_one_do_not():
+def test_a_null_norm_topk_prob_normalizes_no_weights():
     config = family_config("deepseek v3") | {"norm_topk_prob": None}
     assert not read_config(config).settings["experts"]["normalize_weights"]
 

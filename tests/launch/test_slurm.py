@@ -113,8 +113,8 @@ class TestOnRealSlurm:
             (note,) = jobs.glob("*.slurm.json")
             first = json.loads(note.read_text())["job_id"]
             subprocess.run(["scancel", "--signal=USR1", f"{first}.0"], env=slurm, check=True)
-            told, _ = sweep.communicate(timeout=200)
-        assert sweep.returncode == EXIT_REQUEUE, told
+            printed, _ = sweep.communicate(timeout=200)
+        assert sweep.returncode == EXIT_REQUEUE, printed
         again = subprocess.run(
             command, cwd=tmp_path, env=slurm, text=True, capture_output=True, timeout=100, check=False
         )

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from lmtrain.models.delta_net import GatedDelta, GatedDeltaNet, gated_delta_rule
-from lmtrain.models.self_attention import Positions
+from tests.models.recurrent import WIDTH, require_documents_apart, require_same_layer
 
-WIDTH = 24
 HEADS = GatedDelta(num_key_heads=2, num_value_heads=4, key_width=8, value_width=6)
 NAMES = {
     "inputs.weight": "in_proj_qkvz.weight",
@@ -17,10 +16,6 @@ NAMES = {
     "norm.weight": "norm.weight",
     "output.weight": "out_proj.weight",
 }
-
-
-def at(documents=None):
-    return Positions(torch.empty(0), torch.empty(0), documents)
 
 
 def pair():
@@ -45,24 +40,6 @@ def pair():
     return ours, theirs
 
 
-def tokens(num):
-    return torch.randn(2, num, WIDTH, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("num_tokens", [9, 64, 150])
-def test_outputs_and_gradients_equal_those_of_transformers(num_tokens):
-    ours, theirs = pair()
-    ours_in, theirs_in = tokens(num_tokens).requires_grad_(), tokens(num_tokens).requires_grad_()
-    made, expected = ours(ours_in, at()), theirs(theirs_in)
-    torch.testing.assert_close(made, expected, atol=5e-6, rtol=1e-5)  # fp32, another order of sums
-    made.square().mean().backward()
-    expected.square().mean().backward()
-    torch.testing.assert_close(ours_in.grad, theirs_in.grad, atol=5e-6, rtol=1e-5)
-    for name, other in NAMES.items():
-        gradient, reference = ours.get_parameter(name).grad, theirs.get_parameter(other).grad
-        torch.testing.assert_close(gradient, reference, atol=5e-6, rtol=1e-4)
-
-
 def test_chunks_go_on_from_a_state_as_single_tokens_do():
     from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
 
@@ -78,16 +55,11 @@ def test_chunks_go_on_from_a_state_as_single_tokens_do():
     torch.testing.assert_close((made, ours), (expected, last), atol=5e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("num_tokens", [9, 64, 150])
+def test_outputs_and_gradients_equal_those_of_transformers(num_tokens):
+    require_same_layer(*pair(), NAMES, num_tokens)
+
+
 def test_a_packed_document_is_as_alone_and_moves_others_by_nothing():
     ours, _ = pair()
-    x = tokens(150)
-    lengths = (10, 60, 30, 50)
-    documents = torch.arange(4).repeat_interleave(torch.tensor(lengths)).expand(2, -1)
-    packed = ours(x, at(documents))
-    alone = torch.cat([ours(part, at()) for part in x.split(lengths, dim=1)], dim=1)
-    torch.testing.assert_close(packed, alone, atol=5e-6, rtol=1e-5)
-    changed = x.clone()
-    changed[:, 10:70] += 1.0
-    again = ours(changed, at(documents))
-    assert torch.equal(again[:, :10], packed[:, :10])
-    assert torch.equal(again[:, 70:], packed[:, 70:])
+    require_documents_apart(ours)

@@ -6,9 +6,8 @@ import torch
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.llama import Llama
 from lmtrain.models.mamba import Mamba2, Mamba2Layer, state_space_rule
-from lmtrain.models.self_attention import Positions
+from tests.models.recurrent import WIDTH, require_documents_apart, require_same_layer
 
-WIDTH = 24
 HEADS = Mamba2(num_heads=6, head_width=5, state_width=8, num_groups=2, biases=True, least_step=0.3)
 NAMES = {
     **{f"inputs.{kind}": f"in_proj.{kind}" for kind in ("weight", "bias")},
@@ -20,10 +19,6 @@ NAMES = {
     "skip": "D",
     "norm.weight": "norm.weight",
 }
-
-
-def at(documents=None):
-    return Positions(torch.empty(0), torch.empty(0), documents)
 
 
 def pair():
@@ -53,24 +48,6 @@ def pair():
     return ours, theirs
 
 
-def tokens(num):
-    return torch.randn(2, num, WIDTH, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("num_tokens", [9, 64, 150])
-def test_outputs_and_gradients_equal_those_of_transformers(num_tokens):
-    ours, theirs = pair()
-    ours_in, theirs_in = tokens(num_tokens).requires_grad_(), tokens(num_tokens).requires_grad_()
-    made, expected = ours(ours_in, at()), theirs(theirs_in)
-    torch.testing.assert_close(made, expected, atol=5e-6, rtol=1e-5)  # fp32, another order of sums
-    made.square().mean().backward()
-    expected.square().mean().backward()
-    torch.testing.assert_close(ours_in.grad, theirs_in.grad, atol=5e-6, rtol=1e-5)
-    for name, other in NAMES.items():
-        gradient, reference = ours.get_parameter(name).grad, theirs.get_parameter(other).grad
-        torch.testing.assert_close(gradient, reference, atol=5e-6, rtol=1e-4)
-
-
 @pytest.mark.parametrize("num_tokens", [1, 100])
 def test_chunks_go_on_from_a_state_as_single_tokens_do(num_tokens):
     from transformers.models.nemotron_h.modeling_nemotron_h import mamba2_selective_state_update
@@ -91,21 +68,6 @@ def test_chunks_go_on_from_a_state_as_single_tokens_do(num_tokens):
     made, last = state_space_rule([q, k, v * steps.unsqueeze(-1), steps * rates], state)
     torch.testing.assert_close(made, torch.stack(expected, dim=1), atol=5e-6, rtol=1e-5)
     torch.testing.assert_close(last.permute(0, 1, 3, 4, 2).flatten(1, 2), theirs, atol=5e-6, rtol=1e-5)
-
-
-def test_a_packed_document_is_as_alone_and_moves_others_by_nothing():
-    ours, _ = pair()
-    x = tokens(150)
-    lengths = (10, 60, 30, 50)
-    documents = torch.arange(4).repeat_interleave(torch.tensor(lengths)).expand(2, -1)
-    packed = ours(x, at(documents))
-    alone = torch.cat([ours(part, at()) for part in x.split(lengths, dim=1)], dim=1)
-    torch.testing.assert_close(packed, alone, atol=5e-6, rtol=1e-5)
-    changed = x.clone()
-    changed[:, 10:70] += 1.0
-    again = ours(changed, at(documents))
-    assert torch.equal(again[:, :10], packed[:, :10])
-    assert torch.equal(again[:, 70:], packed[:, 70:])
 
 
 def test_steps_start_within_the_published_range():
@@ -136,3 +98,13 @@ def test_contradictions_are_refused_by_name(changes, key):
 def test_heads_are_shared_equally_by_groups():
     with pytest.raises(ConfigurationError, match=r"recurrent_layers\.num_heads.*multiple"):
         Mamba2(num_heads=3, head_width=4, state_width=4, num_groups=2)
+
+
+@pytest.mark.parametrize("num_tokens", [9, 64, 150])
+def test_outputs_and_gradients_equal_those_of_transformers(num_tokens):
+    require_same_layer(*pair(), NAMES, num_tokens)
+
+
+def test_a_packed_document_is_as_alone_and_moves_others_by_nothing():
+    ours, _ = pair()
+    require_documents_apart(ours)

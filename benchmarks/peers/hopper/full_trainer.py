@@ -54,7 +54,7 @@ def run(task: Task, turns: Turns) -> None:
     if HAS_MLFLOW:
         tracker = job.config.logger.build()
         tracker.start(RunFolder(job.folder, root=Path(job.root)))
-        turns.watch(tracker._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
+        turns.watch(tracker._process.pid)  # noqa: SLF001  # MLflow's own process, timed separately
     callbacks: list[pl.Callback] = built.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # a list
     callbacks.append((StrictEndOfStep if task.device == "cuda" else EndOfStep)(turns))
     built.trainer.fit(built.module, datamodule=built.datamodule)

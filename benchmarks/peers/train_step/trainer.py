@@ -46,6 +46,6 @@ def run(task: Task, turns: Turns, *, architecture: Architecture) -> None:
     turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
     tracker = job.config.logger.build()
     tracker.start(RunFolder(job.folder, root=Path(job.root)))
-    turns.watch(tracker._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
+    turns.watch(tracker._process.pid)  # noqa: SLF001  # MLflow's own process, timed separately
     built.trainer.callbacks.append(EndOfStep(turns))  # pyright: ignore[reportAttributeAccessIssue]  # a list, always
     built.trainer.fit(built.module, datamodule=built.datamodule)

@@ -40,7 +40,7 @@ class Kind:
     `permuted` rotates neighbouring pairs of a head, where the weights are for halves. `normalizes` are the weights of
     the chosen experts. `norms_from_one` takes norms' weights as they are, where the files have what is above 1.
     `only` are keys of config.json with the one value computed there, `scales` the keys that are written along.
-    `has_factors` divides frequencies by factors of its own tensor, as Llama 3.1 does.
+    `has_factors` divides frequencies by the factors in a separate tensor, as Llama 3.1 does.
     """
 
     name: str
@@ -104,7 +104,7 @@ KINDS: Final = {
     "glm4": Kind(name="glm4", biases=("attention_bias",)),
     "phi3": Kind(name="phi3"),
 }
-SETTINGS: Final = {  # of ours, where a key has another name
+SETTINGS: Final = {  # our name of a setting, where it differs from the key's
     "num_key_value_heads": "num_kv_heads",
     "tie_word_embeddings": "tie_embeddings",
     "query_pre_attn_scalar": "attention_multiplier: query_pre_attn_scalar",

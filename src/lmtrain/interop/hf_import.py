@@ -30,7 +30,7 @@ from lmtrain.interop.folders import (
 )
 from lmtrain.interop.hf_config import OWN_TYPE, ModelDescription, read_config
 from lmtrain.interop.model_settings import TARGET, build
-from lmtrain.interop.packed_weights import text_model, unpacked
+from lmtrain.interop.packed_weights import HEAD, text_model, unpacked
 from lmtrain.interop.safetensors_files import (
     DTYPES,
     TensorToWrite,
@@ -51,7 +51,6 @@ BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)
 LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 EXPERT = re.compile(r"\.experts\.(\d+)\.")
 FURTHER = "mtp."  # layers that predict further tokens
-HEAD = "lm_head.weight"
 Result = TypeVar("Result")
 
 

@@ -4,6 +4,7 @@ B batch, T tokens, D width, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +14,8 @@ from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.models.documents import Documents
 from lmtrain.models.head import Loss, LossTotal, OutputHead, with_penalty
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
+
+IGNORED: Final = -100  # a target that no loss counts
 
 
 class LanguageModel(nn.Module, ABC):

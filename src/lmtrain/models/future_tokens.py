@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from lmtrain.models.base import IGNORED
 from lmtrain.models.residual_stream import RMSNorm
 from lmtrain.models.weight_init import fill_linear
-
-IGNORED = -100
 
 
 @final

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from lmtrain.data.rows import RowBatch
-
-IGNORED = -100
+from lmtrain.models.base import IGNORED
 
 
 class TokenBatch(NamedTuple):

@@ -126,10 +126,10 @@ def _without_a_key(word: str, after: str) -> str:
 
 def unknown_command(command: str, words: Sequence[str], commands: Iterable[str]) -> str:
     """Return the message for a command that is unknown: settings without one, or misspelled."""
-    instead = None
     if "=" in command or command.startswith(("-", "~", "[")):
-        instead = f"lmtrain train {shlex.join([command, *words])}"
-    meant = f" Did you mean {instead}?" if instead else suggest(command, commands)
+        meant = f" Did you mean lmtrain train {shlex.join([command, *words])}?"
+    else:
+        meant = suggest(command, commands)
     return f"{command}: unknown command.{meant} `lmtrain --help` lists all."
 
 
