@@ -1,10 +1,13 @@
 """Logits of llama.cpp itself, by the C functions of the wheel `xllamacpp`."""
 
 import ctypes
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests import tiny
 
 PLENTY = 512  # bytes: more than the settings' structures have, which are passed on as they come
 
@@ -23,6 +26,7 @@ class Batch(ctypes.Structure):
 
 def load_library():
     """Return the library, and skip the test where there is none."""
+    sys.path.append(str(tiny.PROJECT / ".cache" / "llama_cpp"))  # by `make llama_cpp`: it is not in the lock
     package = pytest.importorskip("xllamacpp")
     (file,) = Path(package.__file__).parent.glob("xllamacpp*.so")
     library = ctypes.CDLL(str(file))

@@ -205,6 +205,19 @@ def test_a_class_whose_tokens_see_their_targets_is_refused(config, tmp_path, cap
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_class_that_sees_later_tokens_and_says_so_nowhere_is_refused(tmp_path, capsys):
+    from transformers import XLMConfig, XLMWithLMHeadModel
+
+    settings = XLMConfig(vocab_size=257, emb_dim=32, n_layers=2, n_heads=2)
+    XLMWithLMHeadModel(settings).save_pretrained(tmp_path / "xlm")
+    write_tokenizer(ByteLevelTokenizer(), tmp_path / "xlm", max_context_tokens=64)
+    words = ["hf", str(tmp_path / "xlm"), str(tmp_path / "out"), "--as-is"]
+    assert serve("import", words, program="lmtrain import") == 4
+    assert "got xlm, whose tokens see later ones" in capsys.readouterr().err
+    with pytest.raises(DataError, match="whose tokens see later ones"):
+        TransformersModel(config=settings.to_dict()).initialize_weights(torch.Generator().manual_seed(0))
+
+
 def test_a_loaded_model_has_no_dropout(tmp_path):
     folder = saved("gpt_neox", tmp_path / "folder")
     edit(folder, hidden_dropout=0.5)

@@ -97,6 +97,7 @@ class TransformersModel(LogitsModel):
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(generator.initial_seed())
             fresh = build_module(self.config)
+        _require_blind_to_later_tokens(fresh)
         self._keeps_documents_apart = _keeps_documents_apart(fresh)
         cast("Any", self.module).tie_weights()  # undone by to_empty
         given = dict(chain(fresh.named_parameters(), fresh.named_buffers()))
@@ -156,6 +157,22 @@ def _require_causal(kind: str, sizes: Any) -> None:
     if (seen := getattr(sizes, "use_bidirectional_attention", None)) in (True, "all"):
         raise DataError(
             f"model.config.use_bidirectional_attention: must be false, got {seen}: each token would see its target."
+        )
+
+
+def _require_blind_to_later_tokens(module: Any) -> None:
+    """Refuse a class, such as XLM's by default, whose logits change with a later token; some say so in no setting."""
+    module.eval()
+    module.config.use_cache = False
+    vocab_size = module.config.get_text_config().vocab_size  # its middle has no token of padding
+    tokens = (torch.arange(len(PROBE[1]), device=module.device).unsqueeze(0) + vocab_size // 2) % vocab_size
+    changed = torch.cat([tokens[:, :-1], tokens[:, :1]], dim=1)
+    with torch.no_grad():
+        logits, others = (module(one).logits[:, :-1] for one in (tokens, changed))
+    if (logits - others).abs().max() > 20 * torch.finfo(logits.dtype).eps * logits.abs().max():
+        raise DataError(
+            f"model.config.model_type: must be a causal model, got {module.config.model_type}, whose tokens see later "
+            "ones: each would see its target."
         )
 
 
@@ -261,7 +278,7 @@ def read_module(folder: Path, config: Mapping[str, Any]) -> TransformersModel:
 
     Raises:
         ConfigurationError: As `build_module`.
-        DataError: The files lack a weight, have another one, or one of another shape.
+        DataError: The files lack a weight, have another one, or one of another shape; tokens see later ones.
     """
     with torch.device("meta"):
         model = TransformersModel(config=config, path=str(folder))
@@ -280,6 +297,7 @@ def read_module(folder: Path, config: Mapping[str, Any]) -> TransformersModel:
             raise DataError(
                 f"{folder} has {fault.replace('_', ' ')} for {model.name}: {names[0]} ({len(names)} in all)."
             )
+    _require_blind_to_later_tokens(loaded)
     model.module = loaded
     return model
 
