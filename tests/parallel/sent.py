@@ -44,7 +44,7 @@ class Sent(TorchDispatchMode):
         return taken
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kind = _kind(func.__name__) if func.namespace in ("c10d", "_c10d_functional") else None
+        kind = _kind(func.__name__) if func.namespace in ("c10d", "_c10d_functional", "lmtrain") else None
         if kind:
             arguments = [*args, *(kwargs or {}).values()]
             self._messages.append(_by_name(kind, arguments) if func.namespace != "c10d" else _by_group(kind, arguments))

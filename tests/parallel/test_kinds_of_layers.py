@@ -18,8 +18,8 @@ STEP = {"optimizer": "adamw", "loss": "plain", "micro_batch_sequences": 4}
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
-    """Each in one process, in micro-batches of four sequences: experts are balanced within one."""
-    cases = [STEP | {"model": kind, "strategy": "single"} for kind in KINDS]
+    """Each in one process, in a micro-batch of eight sequences: experts are balanced within one of all ranks."""
+    cases = [STEP | {"model": kind, "strategy": "single", "micro_batch_sequences": 8} for kind in KINDS]
     return dict(zip(KINDS, trained(tmp_path_factory.mktemp("alone"), cases), strict=True))
 
 

@@ -285,7 +285,7 @@ class _Taken(torch.autograd.Function):
 class MixtureOfExperts(nn.Module):
     """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up their outputs.
 
-    `average_shares` makes of the experts' shares of these tokens those of a whole sequence, where these are a slice.
+    `average_shares` makes of the experts' shares of these tokens those of all ranks, while training.
     """
 
     whole_in_groups = ("router", "shared_gate", "gate_up_bias", "down_bias")
@@ -389,7 +389,8 @@ class MixtureOfExperts(nn.Module):
     def _penalty(self, scores: Tensor, routing: Routing) -> Tensor:
         penalty = torch.zeros((), device=scores.device)
         if self.experts.load_balance_weight:
-            penalty = penalty + self.experts.load_balance_weight * load_balance_loss(routing, self.average_shares)
+            average = self.average_shares if self.training else None
+            penalty = penalty + self.experts.load_balance_weight * load_balance_loss(routing, average)
         if self.experts.router_z_weight:
             penalty = penalty + self.experts.router_z_weight * router_z_loss(scores)
         return penalty * scores.shape[0]

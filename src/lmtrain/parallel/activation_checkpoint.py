@@ -4,7 +4,7 @@ Every option is model -> model, changes blocks in place, and leaves names of par
 eagerly and compiled.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -20,7 +20,9 @@ from torch.utils.checkpoint import (
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.ranges import require_number
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
 
+ALL_REDUCE_MEAN = "lmtrain.all_reduce_mean.default"  # a number per expert, or one more message to wait for
 ContextPair = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 # The most compute for the bytes kept: products with weights, and fused attention. Products of two activations are not
@@ -32,6 +34,7 @@ KEPT_OPERATIONS = frozenset(
         "aten._scaled_mm.default",
         "aten._grouped_mm.default",
         "aten.max.default",  # one number: the scale of an fp8 operand, or a pass over it again
+        ALL_REDUCE_MEAN,
         "lmtrain.grouped_linear.default",
         "aten._scaled_dot_product_flash_attention.default",
         "aten._scaled_dot_product_flash_attention_for_cpu.default",
@@ -117,16 +120,26 @@ def _recompute(block: nn.Module, **settings: Any) -> None:
     partial of `checkpoint` could not be compiled: the compiler skips torch's own functions unless ours call them.
     """
     forward: Callable[..., Any] = block.forward
+    experts = [layer for layer in block.modules() if isinstance(layer, MixtureOfExperts)]
 
     def recompute(*arguments: Any) -> Any:
+        if not settings and any(layer.average_shares for layer in experts):
+            return checkpoint(forward, *arguments, use_reentrant=False, context_fn=_message_contexts)
         return checkpoint(forward, *arguments, use_reentrant=False, **settings)
 
     block.forward = recompute
 
 
-def _keep_products(context: SelectiveCheckpointContext, operation: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+def _keep(
+    operations: Set[str], context: SelectiveCheckpointContext, operation: Any, *_: Any, **__: Any
+) -> CheckpointPolicy:
     del context
-    return CheckpointPolicy.MUST_SAVE if str(operation) in KEPT_OPERATIONS else CheckpointPolicy.PREFER_RECOMPUTE
+    return CheckpointPolicy.MUST_SAVE if str(operation) in operations else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-_selective_contexts: Callable[[], ContextPair] = partial(create_selective_checkpoint_contexts, _keep_products)
+_selective_contexts: Callable[[], ContextPair] = partial(
+    create_selective_checkpoint_contexts, partial(_keep, KEPT_OPERATIONS)
+)
+_message_contexts: Callable[[], ContextPair] = partial(
+    create_selective_checkpoint_contexts, partial(_keep, frozenset({ALL_REDUCE_MEAN}))
+)

@@ -33,6 +33,7 @@ from lmtrain.accounting.model.memory import shard_axis
 from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.experts import balance_over_ranks
 from lmtrain.parallel.rank_reports import first_problem
 from lmtrain.parallel.shard_reading import part_optimizer_state, part_weights, read_metadata, read_shards
 from lmtrain.parallel.shard_writing import plan_shards
@@ -119,7 +120,7 @@ def shard_blocks(
     for block in model.blocks:
         fully_shard(block, reshard_after_forward=reshard_after_forward, **options)
     fully_shard(model, **options)
-    return model
+    return balance_over_ranks(model, mesh["data_parallel"].get_group())
 
 
 def _copies_by_shards(mesh: DeviceMesh, shard_size: int | None) -> DeviceMesh:

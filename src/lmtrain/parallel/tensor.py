@@ -20,6 +20,7 @@ from typing_extensions import override
 from lmtrain.accounting.model.memory import shard_axis
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.experts import balance_over_ranks
 from lmtrain.parallel.fsdp import FullyShardedStrategy
 from lmtrain.parallel.gradients import local_part
 from lmtrain.parallel.strategy import Parallelism
@@ -91,6 +92,8 @@ class TensorStrategy(FullyShardedStrategy):
         for block in model.blocks:
             fully_shard(block, reshard_after_forward=spread.reshard_after_forward, **options)
         fully_shard(model, **options)
+        if mesh.size() > spread.tensor_ranks:  # the ranks of a group have the same tokens
+            balance_over_ranks(model, mesh["data_parallel"].get_group())
         return model
 
     @override

@@ -25,7 +25,6 @@ from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import Loss, LossTotal, OutputHead
 from lmtrain.models.latent_attention import LatentAttention
 from lmtrain.models.llama import Llama, LlamaBlock
-from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.parallel import group_sizes
 from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, Group, gathered, share_smear, summed
@@ -79,10 +78,6 @@ class HeadExchange:
         whole = summed(torch.stack([one.detach().double() for one in sums]), self.group).unbind()
         first, *others = (total.to(one.dtype, copy=True) for total, one in zip(whole, sums, strict=True))
         return _Total.apply(sums[0], first, self.num_ranks), *others
-
-    def mean(self, x: Tensor) -> Tensor:
-        """Average a mean over each slice, without a gradient."""
-        return summed(x.detach(), self.group) / self.num_ranks if self._is_sliced else x
 
 
 class _Exchange(torch.autograd.Function):
@@ -199,8 +194,6 @@ def _share_llama(model: Llama, exchange: HeadExchange) -> None:
         assert isinstance(block, LlamaBlock)
         assert isinstance(block.self_attention, SelfAttention)
         _share_attention(block.self_attention, exchange)
-        if isinstance(block.feed_forward, MixtureOfExperts):
-            block.feed_forward.average_shares = exchange.mean
 
 
 def _share_attention(attention: SelfAttention, exchange: HeadExchange) -> None:
