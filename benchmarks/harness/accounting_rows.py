@@ -1,4 +1,4 @@
-"""The figures of docs/accounting.md, a function a section. accounting_oracles.py writes the page."""
+"""The figures of results/accounting_oracles.md, a function a section. accounting_oracles.py writes the page."""
 
 import math
 from functools import cache

@@ -1,4 +1,4 @@
-"""Figures of docs/accounting.md: matrix products by device, and the time of fleets."""
+"""Figures of results/accounting_oracles.md: matrix products by device, and the time of fleets."""
 
 from benchmarks.harness.accounting_row import Row
 from benchmarks.harness.accounting_rows import DAY, H100, H100_FLOPS

@@ -1,4 +1,4 @@
-"""Known numbers beside ours: `python benchmarks/questions/accounting_oracles.py` writes docs/accounting.md.
+"""Known numbers next to ours, for results/accounting_oracles.md: `python benchmarks/questions/accounting_oracles.py`.
 
 A reference is a published figure, or one worked out by hand from published ones; where a text in circulation has
 another, its mistake is named. Exits 1 where a figure of ours is further from its reference than the reference is exact.
@@ -17,13 +17,12 @@ from benchmarks.harness.fleet_rows import fleets, matrix_products
 from benchmarks.harness.published_runs import published_runs
 from lmtrain.cli.commands.calc import calc
 
-PAGE = Path(__file__).parents[2] / "docs" / "accounting.md"
+PAGE = Path(__file__).parents[1] / "results" / "accounting_oracles.md"
 HEADER = """# Known numbers, and ours
 
 Written by `python benchmarks/questions/accounting_oracles.py`: nothing here is typed by hand but the references.
 A reference is a published figure, or worked out by hand from published ones; "exact" means equal to the last digit that
-it has. Where a text in circulation says otherwise, the last column names its mistake. A test holds this page to the
-command.
+it has. Where a text in circulation says otherwise, the last column names its mistake.
 """
 CALCULATORS = """
 ## To calculate your own

@@ -1,7 +1,6 @@
 """One Hopper GPU against its marks, in one command: speed, overhead, stalls, memory, start, numerics, profile.
 
     python benchmarks/questions/hopper.py --hardware h200              # a GPU, no network: writes results/hopper_h200.*
-    python benchmarks/questions/hopper.py --plan first_half_hour --minutes 30 --out FOLDER   # most telling parts first
     python benchmarks/questions/hopper.py --only speed --cases gpt2_124m --variants bf16 whole_step --out FOLDER
     python benchmarks/questions/hopper.py --merge FILE FILE --hardware h200   # join the reports of several calls
     python benchmarks/questions/hopper.py --page --hardware h200       # only the page, from the JSON that there is
@@ -19,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +25,6 @@ import torch
 
 from benchmarks.harness.hopper.cases import CASES
 from benchmarks.harness.hopper.deadline import GIVEN_UP
-from benchmarks.harness.hopper.first_half_hour import MINUTES, PLANS, run
 from benchmarks.harness.hopper.marks_page import marks, page
 from benchmarks.harness.hopper.parts import PARTS, require_known
 from benchmarks.harness.hopper.report_file import keep_row, merged, read, require_same_device, write
@@ -77,14 +74,12 @@ def keep_traces(scratch: Path, out: Path) -> None:
             shutil.copy(trace, out / trace.name)
 
 
-def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line, or these words."""
+def parse() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(PARTS))
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], default=[])
     parser.add_argument("--variants", nargs="+", default=[], help="rows of the parts, such as bf16 and fp8 of speed")
-    parser.add_argument("--plan", choices=list(PLANS), help="parts in the order of what is worth most")
-    parser.add_argument("--minutes", type=float, help=f"that the plan takes at most; {MINUTES:g} without")
     parser.add_argument("--row-seconds", type=float, default=ROW_SECONDS, help="after which a row is given up")
     parser.add_argument("--again", action="store_true", help="measure rows again that the folder has already")
     parser.add_argument("--toy", action="store_true", help="narrow models on a GPU too")
@@ -94,7 +89,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peers", default="", help="folder of checkouts: nanoGPT, litgpt, nanochat, OLMo-core, ...")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="reports to join; nothing is measured")
     parser.add_argument("--page", action="store_true", help="measure nothing, render the page again")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args()
     arguments.is_kept = arguments.out is not None or arguments.hardware != "here"
     arguments.out = arguments.out or RESULTS
     try:
@@ -110,10 +105,6 @@ def require_sense(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: The first that is wrong.
     """
-    if arguments.plan and (arguments.only or arguments.cases or arguments.variants or arguments.again):
-        raise ValueError("--plan chooses parts, cases and variants itself: leave --only, --cases, --variants, --again")
-    if arguments.minutes is not None and (not arguments.plan or arguments.minutes <= 0):
-        raise ValueError(f"--minutes {arguments.minutes:g}: above 0, and with --plan alone")
     if arguments.row_seconds <= 0:
         raise ValueError(f"--row-seconds {arguments.row_seconds:g}: above 0")
     arguments.only = [name for name in PARTS if name in (arguments.only or PARTS)]
@@ -128,41 +119,19 @@ def require_sense(arguments: argparse.Namespace) -> None:
 
 
 def fill(arguments: argparse.Namespace, path: Path, scratch: Path) -> int:
-    """Fill the report as asked for: joined, by a plan, measured part by part; return the number of rows given up."""
+    """Fill the report as asked for, joined or measured part by part; return the number of rows given up."""
     if arguments.merge:
         write(merged(arguments.merge), path)
-    elif arguments.plan:
-        words = ["--out", str(path.parent), "--hardware", arguments.hardware, "--scratch", str(scratch)]
-        words += ["--row-seconds", f"{arguments.row_seconds:g}"]
-        words += [*(["--toy"] if arguments.toy else []), *(["--peers", arguments.peers] if arguments.peers else [])]
-        minutes, stages = arguments.minutes or MINUTES, PLANS[arguments.plan]
-        here = partial(stage_here, path, scratch) if arguments.toy or not torch.cuda.is_available() else None
-        run(path, minutes=minutes, words=words, stages=stages, tell=partial(print, flush=True), here=here)
     elif not arguments.page:
         return measure(arguments.only, bench=bench_of(arguments, path), scratch=scratch, path=path)
     return 0
 
 
-def bench_of(arguments: argparse.Namespace, path: Path, *, ends_at: float | None = None) -> Bench:
+def bench_of(arguments: argparse.Namespace, path: Path) -> Bench:
     """Return this machine with what is asked of it, and what the report has already."""
     held = {} if arguments.again else read(path)["parts"]
     chosen = {"cases": arguments.cases, "variants": arguments.variants, "row_seconds": arguments.row_seconds}
-    return this_machine(is_toy=arguments.toy, peers=arguments.peers, held=held, ends_at=ends_at, **chosen)
-
-
-def stage_here(path: Path, scratch: Path, words: Sequence[str], seconds: float) -> str:
-    """Run a toy's stage in this process, and return how it ended."""
-    ends_at = time.monotonic() + seconds
-    arguments = parse(words)
-    given_up = measure(arguments.only, bench=bench_of(arguments, path, ends_at=ends_at), scratch=scratch, path=path)
-    if time.monotonic() >= ends_at:
-        return f"cut off after {seconds:.0f} s"
-    return told_given_up(given_up) if given_up else "done"
-
-
-def told_given_up(num_rows: int) -> str:
-    """Return how a call with such rows ended."""
-    return f"{num_rows} rows given up; the same call measures them"
+    return this_machine(is_toy=arguments.toy, peers=arguments.peers, held=held, **chosen)
 
 
 def main() -> int:
@@ -190,7 +159,7 @@ def main() -> int:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     if given_up:
-        print(f"hopper.py: {told_given_up(given_up)}", file=sys.stderr)
+        print(f"hopper.py: {given_up} rows given up; the same call measures them", file=sys.stderr)
     return 3 if given_up else 0
 
 

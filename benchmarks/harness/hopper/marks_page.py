@@ -148,7 +148,6 @@ def page(report: dict[str, Any]) -> str:
         f"{measured_on} `{report['command']}` measures and renders this page; a figure that was not measured says so.",
         *([f"MFU divides by {known.half / 1e12:,.1f} TFLOP/s, the data sheet's dense bf16 peak."] if known else []),
         marks(report),
-        *_plan(report),
         *([TOY] if report["is_toy"] and report["parts"] else []),
         *(_details(report["parts"]) if report["parts"] else []),
     ]
@@ -159,12 +158,6 @@ def marks(report: dict[str, Any]) -> str:
     """Return the table of the marks."""
     parts: Parts = report["parts"] if is_hopper(report) else {}
     return table(["what", "mark", "measured"], [[mark.what, mark.mark, _shown(mark, parts)] for mark in MARKS])
-
-
-def _plan(report: dict[str, Any]) -> list[str]:
-    """Return how the stages of a plan ended."""
-    lines = [[f"`{one['stage']}`", f"{one['seconds']:.0f}", one["outcome"]] for one in report.get("plan", [])]
-    return [f"## Plan\n\n{table(['stage', 's', 'outcome'], lines)}"] if lines else []
 
 
 def _shown(mark: Mark, parts: Parts) -> str:

@@ -61,10 +61,8 @@ def merged(paths: Sequence[Path]) -> dict[str, Any]:
             raise ValueError(f"--merge {path}: there is no such file")
         other = read(path)
         require_same_device(found, other, path=path)
-        parts, plan = found["parts"], found.get("plan", [])
+        parts = found["parts"]
         found |= other | {"parts": parts}
-        if plan or "plan" in other:
-            found["plan"] = plan + [stage for stage in other.get("plan", []) if stage not in plan]
         for name, rows in other["parts"].items():
             for row in rows:
                 keep_row(parts.setdefault(name, []), row)

@@ -1,6 +1,5 @@
 """What is being measured on, and a row of a table: a figure with its share of the data sheet's peak, or the reason."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +29,6 @@ class Bench:
     cases: Sequence[str] = ()
     variants: Sequence[str] = ()
     row_seconds: float | None = None
-    ends_at: float | None = None  # of time.monotonic's clock: a row is given up there at the latest
     held: Mapping[str, Sequence[Row]] = field(default_factory=dict[str, Sequence[Row]])
 
     def wants(self, part: str, variant: str, /, **what: Any) -> bool:
@@ -45,18 +43,12 @@ class Bench:
     def measured(self, what: Row, measure: Callable[[], Row]) -> Row:
         """Return a row with its figures, or with the reason for none: a refusal, or more than `row_seconds`."""
         try:
-            with deadline(self._seconds_left()):
+            with deadline(self.row_seconds):
                 return what | measure()
         except REFUSALS as reason:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             return what | {"not_measured": str(reason).strip().splitlines()[0][:200] if str(reason) else repr(reason)}
-
-    def _seconds_left(self) -> float | None:
-        if self.ends_at is None:
-            return self.row_seconds
-        left = max(0.05, self.ends_at - time.monotonic())
-        return left if self.row_seconds is None else min(left, self.row_seconds)
 
     @property
     def name(self) -> str:
