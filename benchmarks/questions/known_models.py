@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmtrain.accounting.model.model_facts import KnownFacts, ModelFacts, model_row, table_row
+from lmtrain.accounting.model.model_facts import MEMORY, ModelFacts, known_facts
 from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.compose.paths import conf_folder
@@ -58,9 +58,9 @@ def main(words: list[str]) -> int:
             del table["models"][name]
         table["settings"] = {key: rows for key, rows in table["settings"].items() if _model_of(rows) != model}
         for setting in SETTINGS:
-            for name, key, known in rows_of(model, setting):
-                table["models"][name] = model_row(known.facts)
-                table["settings"].setdefault(key, []).append(table_row(known, model=name))
+            for name, key, facts, row in rows_of(model, setting):
+                table["models"][name] = facts
+                table["settings"].setdefault(key, []).append(row)
         write(table)
         print(f"{model}: {TABLE.stat().st_size / 1e3:.0f} kB in all", flush=True)
     return 0
@@ -72,28 +72,28 @@ def all_models() -> list[str]:
     return sorted(names - {"imported", "transformers"})
 
 
-def rows_of(model: str, words: tuple[str, ...]) -> Iterator[tuple[str, str, KnownFacts]]:
-    """Yield the model's name in the table, the setting's key, and what is known of it."""
+def rows_of(model: str, words: tuple[str, ...]) -> Iterator[tuple[str, str, Config, Config]]:
+    """Yield the model's name in the table, the setting's key, the model's own facts, and the setting's row."""
     is_gpu, longest = words[0].startswith("cluster"), longest_context(model)
     if is_gpu and longest is not None:
         first = measured(model, words, GPU_CONTEXTS[0])
         most = min(longest, *(layer.window_tokens or longest for layer in first.facts.shape.attention))
-        known = _known(first, 1, most)
+        facts, row = _written(first, model, 1, most)
         if words == SETTINGS[0] and GPU_CONTEXTS[1] <= most:
-            confirm(known, measured(model, words, GPU_CONTEXTS[1]))
-        yield model, first.key, known
+            table = {"models": {model: facts}, "settings": {first.key: [row]}}
+            confirm(known_facts(table, first.key, GPU_CONTEXTS[1]), measured(model, words, GPU_CONTEXTS[1]))
+        yield model, first.key, facts, row
         return
     for context in OWN_CONTEXTS if is_gpu else CPU_CONTEXTS:
         found = measured(model, words, context)
-        name, known = model if longest else f"{model}@{context}", _known(found, context, context)
-        yield name, found.key, known
+        name = model if longest else f"{model}@{context}"
+        yield name, found.key, *_written(found, name, context, context)
         if not is_gpu and found.facts.shape.num_parameters > SMALL_PARAMETERS:
             return
 
 
-def confirm(known: KnownFacts, other: Measured) -> None:
-    """Hold what is known against a measurement at another context."""
-    of_table = known.at(other.context_tokens)
+def confirm(of_table: ModelFacts | None, other: Measured) -> None:
+    """Compare what the table gives with a measurement at another context."""
     assert of_table
     for sequences in FEW_AND_MANY:
         assert of_table.activations.of(sequences) == other.facts.activations.of(sequences), (
@@ -137,8 +137,12 @@ def _lines(rows: dict[str, Any]) -> str:
     return ",\n".join(f"  {json.dumps(key)}: {json.dumps(rows[key], separators=(',', ':'))}" for key in sorted(rows))
 
 
-def _known(found: Measured, fewest: int, most: int) -> KnownFacts:
-    return KnownFacts(facts=found.facts, context_tokens=found.context_tokens, fewest_tokens=fewest, most_tokens=most)
+def _written(found: Measured, name: str, fewest: int, most: int) -> tuple[Config, Config]:
+    """Return the model's own facts as written under its name, and the row of a setting for a range of contexts."""
+    content = found.facts.to_json()
+    tokens = {"context_tokens": found.context_tokens, "fewest_tokens": fewest, "most_tokens": most}
+    memory = {kind: list(content.pop(kind).values()) for kind in MEMORY}
+    return content, {"model": name} | tokens | memory
 
 
 def _model_of(rows: list[dict[str, Any]]) -> str:

@@ -13,9 +13,9 @@ from typing import Final
 
 from lmtrain.accounting.machine.hardware import DEVICES, Device
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.training_plan import step_time as model
 from lmtrain.accounting.training_plan.setting import memory_of
-from lmtrain.accounting.training_plan.speed import PlannedModel, rates_of, sent_in_step, work_of
+from lmtrain.accounting.training_plan.speed import sent_in_step
+from lmtrain.accounting.training_plan.step_time import PlannedModel, modelled_step, rates_of
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.choices import setting_on_paper
 from lmtrain.run.run_config import read_config
@@ -205,7 +205,7 @@ def planned(row: Row) -> tuple[float, float]:
         peaks = {"bf16": row.device.half, "fp8": row.device.fp8 or 0.0}
         rates = replace(rates, device=row.device, peaks={**rates.peaks, **peaks})
     rates = replace(rates, attention=row.attention)
-    time = model.step_time(work_of(setting, batch, found), sent_in_step(setting, batch, found).groups, rates)
+    time = modelled_step(setting, batch, found, sent_in_step(setting, batch, found).groups, rates=rates)
     assert time is not None
     return batch.tokens_per_step / row.num_ranks / time.seconds, memory_of(setting, batch).total
 

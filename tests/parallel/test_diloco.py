@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.accounting.options.outer_settings import DeltaFormat, delta_bytes
+from lmtrain.accounting.options.outer_settings import DELTA_BYTES, DeltaFormat
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.diloco import diloco_facts
 from lmtrain.parallel.outer_step import OuterStep, fragments_of, mean_over_ranks
@@ -95,9 +95,9 @@ def test_only_meetings_send_deltas_and_as_many_bytes_as_planned(found, name, set
     num = sum(weight.numel() for weight in found[name]["weights"].values())
     (planned,) = diloco_facts(**settings).collectives(num_ranks=2, gathered=0, num_gradients=num, micro_steps=1)
     beyond = sum(sent[1 : 1 + EVERY_STEPS]) - planned.num_bytes * planned.every_steps  # steps 2 to 5
-    assert 0 <= beyond <= most_filling * delta_bytes(settings["delta"]), "slices of each rank are filled up"
+    assert 0 <= beyond <= most_filling * DELTA_BYTES[settings["delta"]], "slices of each rank are filled up"
     (of_ddp,) = ddp_facts().collectives(num_ranks=2, gathered=0, num_gradients=num, micro_steps=1)
-    assert of_ddp.num_bytes / planned.num_bytes == EVERY_STEPS * 4 / delta_bytes(settings["delta"])
+    assert of_ddp.num_bytes / planned.num_bytes == EVERY_STEPS * 4 / DELTA_BYTES[settings["delta"]]
 
 
 @pytest.mark.distributed
@@ -233,7 +233,7 @@ def _rank_deltas(rank: int) -> None:
         with Sent() as sent:
             mean, sent_bytes = mean_over_ranks(values(rank, num_values), delta)
         assert sum(message.sent for message in sent.take()) == sent_bytes
-        assert sent_bytes == pytest.approx(delta_bytes(delta) * num_values, rel=0.001)  # one value fills the last slice
+        assert sent_bytes == pytest.approx(DELTA_BYTES[delta] * num_values, rel=0.001)  # one value fills the last slice
         step = {"fp32": 1e-6, "bf16": 2**-8}[delta]
         assert (mean - exact).abs().max() <= step * exact.abs().max()  # rounded twice, by half a step each
         both = [torch.empty_like(mean), torch.empty_like(mean)]

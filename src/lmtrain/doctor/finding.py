@@ -1,7 +1,7 @@
 """The result of one check: good, worth knowing, or preventing a long run; and its fix."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 State = Literal["ok", "warn", "bad"]
 
@@ -14,10 +14,6 @@ class Finding:
     state: State
     found: str
     fix: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 def graded(name: str, found: str, *, fix: str, is_bad: bool = False, is_worse: bool = False) -> Finding:

@@ -24,10 +24,12 @@ DTYPES: Final[dict[MatmulDtype, torch.dtype]] = {"fp32": torch.float32, "bf16": 
 
 def measure_until_two_agree(measure: Callable[[], MeasuredDevice]) -> tuple[MeasuredDevice, Finding]:
     """Measure two to five times; return the device at its best rates, and whether they can be relied on."""
-    tries = until_two_agree(measure, _rates)
+    results, spread = until_two_agree(measure, _rates)
+    agree = spread <= TOLERANCE
+    words = f"{len(results)} tries, the last two {'within' if agree else 'differ by'} {spread:.1%}"
     fix = f"end other work and measure again: on an idle machine two results are within {TOLERANCE:.0%}"
-    found = graded("measurement", tries.words, fix=fix, is_worse=not tries.agree)
-    return reduce(MeasuredDevice.at_best, tries.results), found
+    found = graded("measurement", words if agree else f"the machine is busy: {words}", fix=fix, is_worse=not agree)
+    return reduce(MeasuredDevice.at_best, results), found
 
 
 def _rates(device: MeasuredDevice) -> dict[str, float]:
@@ -75,24 +77,21 @@ def measure_gpu(*, side: int = GPU_SIDE, copy_bytes: int = GPU_COPY_BYTES) -> Me
 def _gpu_matmul(dtype: torch.dtype, side: int, *, is_tf32: bool = False, rounds: int = 10) -> float:
     torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
     left, right = torch.randn(2, side, side, device="cuda").to(dtype)
-    best = float("inf")
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        torch.mm(left, right)
-        torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
-    return 2 * side**3 / best
+    return 2 * side**3 / _least_seconds(lambda: torch.mm(left, right), torch.cuda.synchronize, rounds=rounds)
 
 
 def _copy_rate(source: torch.Tensor, wait: Callable[[], None]) -> float:
     """Return bytes per second read and written by the fastest of a few copies."""
     target = torch.zeros_like(source)
+    return 2 * source.numel() / _least_seconds(lambda: target.copy_(source), wait, rounds=COPIES)
+
+
+def _least_seconds(work: Callable[[], object], wait: Callable[[], None], *, rounds: int) -> float:
     best = float("inf")
-    for _ in range(COPIES):
+    for _ in range(rounds):
         wait()
         start = time.perf_counter()
-        target.copy_(source)
+        work()
         wait()
         best = min(best, time.perf_counter() - start)
-    return 2 * source.numel() / best
+    return best

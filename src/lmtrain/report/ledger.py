@@ -2,14 +2,13 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.plan_vs_actual import PlanAndFact, explain
-from lmtrain.accounting.observed.time_accounts import COMPUTE, LEVERS, kind_words
+from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, LEVERS, kind_words
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.attempts import OVER, READING, event_rows, first_rank_events
@@ -18,6 +17,7 @@ from lmtrain.report.runs.find import nearest_words
 from lmtrain.tracking.events import ACCOUNTS, TRACED
 
 FORMULAS: Final = ("palm", "causal")
+UTILIZATION: Final = "utilization"
 COMMUNICATION: Final = "communication"  # waits for slower ranks are on this account
 SLOW: Final = 1.1  # times the median of the ranks
 MOST_RANKS: Final = 8  # shown
@@ -71,6 +71,27 @@ class SlowRanks:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanAndFact:
+    """Planned and actual seconds of the steps done; `reasons` sum to the difference, the largest first.
+
+    A plan has computing and evaluation. `utilization` is the excess of computing over the plan; every other reason is a
+    kind of time with a smaller or no share in the plan.
+    """
+
+    planned_seconds: float
+    seconds: float
+    planned_mfu: float
+    mfu: float
+    mfu_source: str
+    reasons: Mapping[str, float]
+
+    @property
+    def difference_seconds(self) -> float:
+        """Return how much longer it took than planned; below 0 is faster."""
+        return self.seconds - self.planned_seconds
+
+
 @dataclass(frozen=True)
 class RunLedger(RunRecord):
     """A run's accounts; None: not in its folder."""
@@ -120,18 +141,24 @@ class RunLedger(RunRecord):
         planned, evaluation, steps = self.plan.get("time"), self._evaluation, self.own
         if planned is None:
             return None
+        computed, computing = self.time.seconds.get(COMPUTE, 0.0), steps.num * planned["step_seconds"]
+        reasons = {kind: seconds for kind, seconds in self.time.seconds.items() if kind != COMPUTE}
+        reasons[UTILIZATION] = computed - computing
         passes = 0.0
         if evaluation is not None:
             due = evaluation.passes_by(steps.last, num_steps=self.num_steps)
             due -= evaluation.passes_by(steps.first, num_steps=self.num_steps) if steps.first else 0
             pace = {"step_seconds": planned["step_seconds"], "tokens_per_step": steps.tokens_per_step}
             passes = due * evaluation.pass_seconds(**pace)
-        return explain(
-            self.time,
-            planned_seconds=steps.num * planned["step_seconds"],
-            planned_evaluation_seconds=passes,
+        if passes:
+            reasons[EVALUATION] = reasons.get(EVALUATION, 0.0) - passes
+        return PlanAndFact(
+            planned_seconds=computing + passes,
+            seconds=self.time.wall_seconds,
             planned_mfu=planned["mfu_palm"],
+            mfu=planned["mfu_palm"] * computing / computed if computed else 0.0,  # the same FLOPs, in another time
             mfu_source=planned["source"],
+            reasons=dict(sorted(reasons.items(), key=lambda reason: -abs(reason[1]))),
         )
 
     @cached_property

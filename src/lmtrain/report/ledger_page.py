@@ -8,10 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import speed_name
-from lmtrain.accounting.observed.plan_vs_actual import UTILIZATION, PlanAndFact
 from lmtrain.accounting.observed.time_accounts import COMPUTE, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.report.ledger import FORMULAS, MOST_RANKS, RunLedger, SlowRanks
+from lmtrain.report.ledger import FORMULAS, MOST_RANKS, UTILIZATION, PlanAndFact, RunLedger, SlowRanks
 from lmtrain.report.runs.attempts import speed_words
 from lmtrain.report.show import columns, pairs
 

@@ -57,8 +57,8 @@ def is_current(device: MeasuredDevice, matmul: MatmulDtype) -> bool:
 
 def settled_matmul(matmul: MatmulDtype) -> float:
     """Return the best rate of products on the CPU, measured until two agree."""
-    tries = until_two_agree(lambda: measure_matmul(CPU_DTYPES[matmul]), lambda rate: {matmul: rate})
-    return max(tries.results)
+    rates, _ = until_two_agree(lambda: measure_matmul(CPU_DTYPES[matmul]), lambda rate: {matmul: rate})
+    return max(rates)
 
 
 def measure_matmul(dtype: torch.dtype) -> float:

@@ -35,15 +35,11 @@ class PrecisionBytes:
     matmul: MatmulDtype
 
 
-# Formats by the bits of a stored value; those of four are packed in pairs, without their scales.
-FORMATS_OF_BITS: Final[dict[int, tuple[str, ...]]] = {
-    64: ("fp64", "int64"),
-    32: ("fp32", "tf32", "int32"),
-    16: ("bf16", "fp16", "int16", "uint16"),
-    8: ("fp8", "int8", "uint8", "bool"),
-    4: ("fp4", "int4"),
-}
-BITS: Final = {name: bits for bits, names in FORMATS_OF_BITS.items() for name in names}
+# Bits of a stored value; those of four are packed in pairs, without their scales.
+BITS: Final = {
+    "fp64": 64, "int64": 64, "fp32": 32, "tf32": 32, "int32": 32, "bf16": 16, "fp16": 16, "int16": 16, "uint16": 16,
+    "fp8": 8, "int8": 8, "uint8": 8, "bool": 8, "fp4": 4, "int4": 4,
+}  # fmt: skip
 SYNONYMS: Final = {  # of torch and of papers
     "float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float8": "fp8",
     "e4m3": "fp8", "e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "float64": "fp64", "double": "fp64",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from lmtrain.accounting.cluster import MEASURED, Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
@@ -14,32 +14,16 @@ MOST_TRIES: Final = 5
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tries(Generic[T]):
-    """All results in order; `spread` is the last two's largest difference, as a share."""
+def until_two_agree(measure: Callable[[], T], rates: Callable[[T], Mapping[str, float]]) -> tuple[list[T], float]:
+    """Measure at least twice and at most five times; return all results, and the last two's largest difference.
 
-    results: tuple[T, ...]
-    spread: float
-
-    @property
-    def agree(self) -> bool:
-        """Return whether the last two do."""
-        return self.spread <= TOLERANCE
-
-    @property
-    def words(self) -> str:
-        """Return the number of tries and the difference of the last two."""
-        found = f"{len(self.results)} tries, the last two {'within' if self.agree else 'differ by'} {self.spread:.1%}"
-        return found if self.agree else f"the machine is busy: {found}"
-
-
-def until_two_agree(measure: Callable[[], T], rates: Callable[[T], Mapping[str, float]]) -> Tries[T]:
-    """Measure at least twice and at most five times; `rates` of two results are compared by name."""
+    `rates` of two results are compared by name, and differ by a share.
+    """
     results, spread = [measure()], 1.0
     while len(results) < MOST_TRIES and spread > TOLERANCE:
         results.append(measure())
         spread = _spread(*map(rates, results[-2:]))
-    return Tries(results=tuple(results), spread=spread)
+    return results, spread
 
 
 def _spread(first: Mapping[str, float], second: Mapping[str, float]) -> float:

@@ -19,15 +19,6 @@ FEWEST_TOKENS: Final = 5e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComputeOptimum:
-    """Parameters and tokens for an amount of compute, in the asked ratio."""
-
-    num_parameters: float
-    tokens: float
-    flops: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class LossSurface:
     """Constants of loss(N, D) = irreducible + per_parameters / N^a + per_tokens / D^b, in nats per token."""
 
@@ -55,10 +46,10 @@ REPLICATION: Final = LossSurface(
 )
 
 
-def compute_optimum(flops: float, *, tokens_per_parameter: float = TOKENS_PER_PARAMETER) -> ComputeOptimum:
-    """Return the model and tokens for `flops` = 6 N D in the given ratio of D to N."""
-    num_parameters = math.sqrt(flops / (6 * tokens_per_parameter))
-    return ComputeOptimum(num_parameters=num_parameters, tokens=tokens_per_parameter * num_parameters, flops=flops)
+def compute_optimum(flops: float) -> tuple[float, float]:
+    """Return the parameters and tokens for `flops` = 6 N D in the optimum's ratio of D to N."""
+    num_parameters = math.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
+    return num_parameters, TOKENS_PER_PARAMETER * num_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +96,8 @@ def ratio_words(tokens: float, *, num_parameters: float, num_active_parameters: 
 
 def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)) -> tuple[TradeOff, ...]:
     """Return models of `factors` times the optimum's size, each on its remaining tokens."""
-    optimum = compute_optimum(flops)
-    return tuple(_spend(flops, optimum.num_parameters * factor) for factor in factors)
+    num_parameters, _ = compute_optimum(flops)
+    return tuple(_spend(flops, num_parameters * factor) for factor in factors)
 
 
 def _spend(flops: float, num_parameters: float) -> TradeOff:

@@ -6,11 +6,10 @@ Cadence of checkpoints: Young's first-order optimum, sqrt(2 x seconds of a save'
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.optimizer_state import OptimizerState
@@ -204,14 +203,4 @@ class OffloadPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return bytes, rate and seconds."""
-        return {
-            "host_bytes": self.host_bytes,
-            "link_bytes_per_second": self.link_bytes_per_second,
-            "seconds_per_step": self.seconds,
-        }
-
-
-def planned_offload(host_bytes: int, *, device: str | None) -> OffloadPlan:
-    """Return the plan for these bytes of a device with this name."""
-    known = find_device(device or "")
-    return OffloadPlan(host_bytes=host_bytes, link_bytes_per_second=known.host_bytes_per_second if known else None)
+        return asdict(self) | {"seconds_per_step": self.seconds}

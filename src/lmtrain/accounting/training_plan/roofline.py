@@ -5,7 +5,7 @@ The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009): the slower 
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from lmtrain.accounting.machine.hardware import Device, MatmulDtype
@@ -36,53 +36,28 @@ class MatrixProduct:
         return self.num_products * (m * k + k * n + m * n) * BITS[dtype] // 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProductTime:
-    """A product on a device in a format: the least seconds of computing and of moving, which overlap."""
-
-    device: str
-    dtype: MatmulDtype
-    peak_flops: float
-    bytes_per_second: float
-    flops: int
-    num_bytes: int
-
-    @property
-    def seconds(self) -> float:
-        """Return the longer of computing and moving."""
-        return max(self.flops / self.peak_flops, self.num_bytes / self.bytes_per_second)
-
-    @property
-    def is_bound_by_memory(self) -> bool:
-        """Return whether the device waits for its memory."""
-        return self.num_bytes / self.bytes_per_second > self.flops / self.peak_flops
-
-    @property
-    def intensity(self) -> float:
-        """Return the FLOPs for each byte moved."""
-        return self.flops / self.num_bytes
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain numbers."""
-        names = ("seconds", "is_bound_by_memory", "intensity")
-        return asdict(self) | {name: getattr(self, name) for name in names}
-
-
 def product_times(
     product: MatrixProduct, devices: Sequence[Device], dtypes: Sequence[MatmulDtype]
-) -> Iterator[ProductTime]:
-    """Yield the product on each device, in each format for which it has a peak."""
+) -> Iterator[dict[str, Any]]:
+    """Yield the product's least seconds on each device, in each format for which it has a peak.
+
+    Computing and moving overlap, and the longer one bounds it; `intensity` are the FLOPs for each byte moved.
+    """
     for device in devices:
         for dtype in dtypes:
             if peak := device.peak_flops(dtype):
-                yield ProductTime(
-                    device=device.name,
-                    dtype=dtype,
-                    peak_flops=peak,
-                    bytes_per_second=device.memory_bytes_per_second,
-                    flops=product.flops,
-                    num_bytes=product.num_bytes(dtype),
-                )
+                num_bytes, bandwidth = product.num_bytes(dtype), device.memory_bytes_per_second
+                yield {
+                    "device": device.name,
+                    "dtype": dtype,
+                    "peak_flops": peak,
+                    "bytes_per_second": bandwidth,
+                    "flops": product.flops,
+                    "num_bytes": num_bytes,
+                    "seconds": max(product.flops / peak, num_bytes / bandwidth),
+                    "is_bound_by_memory": num_bytes / bandwidth > product.flops / peak,
+                    "intensity": product.flops / num_bytes,
+                }
 
 
 def product_of(left: Shape, right: Shape) -> MatrixProduct:

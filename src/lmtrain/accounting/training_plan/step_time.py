@@ -11,9 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.machine.hardware import Device, MatmulDtype
+from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, Device, MatmulDtype
+from lmtrain.accounting.machine.number_formats import utilization_format
+from lmtrain.accounting.model.flops import FlopsPerToken, block_forward_flops, product_flops
+from lmtrain.accounting.model.memory import TrainedParameters
+from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.strategy import Collective
+from lmtrain.accounting.training_plan.setting import Setting
 
 PRODUCTS: Final = 0.74  # of the dense peak
 PRODUCTS_DURING_MESSAGES: Final = 0.64  # several ranks: NCCL's kernels take multiprocessors and bandwidth
@@ -21,6 +27,7 @@ PRODUCTS_OF_EXPERTS: Final = 0.6  # of those of one dense product: many smaller 
 MEMORY: Final = 0.88  # of the data sheet's bandwidth: a copy's on an H200
 LINKS: Final = 0.75  # of the data sheet's rate
 ATTENTION: Final = 0.5  # of the peak in long sequences; FlashAttention 2 on Ampere
+UNFUSED_ATTENTION: Final = 0.1  # where scores go through memory; not fitted
 ATTENTION_ON_HOPPER: Final = {64: 0.32, 128: 0.45}  # by head width: an H200's, and arXiv 2407.08608
 HOPPER: Final = ("NVIDIA H100", "NVIDIA H200", "NVIDIA H20", "NVIDIA H800", "NVIDIA GH200")
 HALF_SPEED_TOKENS: Final = 256  # sequences so short have half the rate of attention
@@ -41,35 +48,19 @@ NETWORK_HOP_SECONDS: Final = 4e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepWork:
-    """One rank's computing: its tokens of a micro-step, what a token costs, and what the rank updates at the end.
+class PlannedModel:
+    """A model whose step is timed: its shape, its parameters, a token's FLOPs, and its heads of keys per head."""
 
-    FLOPs and moved numbers are a token's, forward pass only: `block_flops` of the blocks' products, `head_flops`,
-    `attention_flops` by the causal count. `recomputed` is the share of blocks with a second forward pass,
-    `trained` that of weights with a gradient.
-    `cast_numbers` are a token's operands of products in fp8, `head_dtype` the format of the head's products.
-    """
+    shape: ModelShape
+    parameters: TrainedParameters
+    flops: FlopsPerToken
+    share_of_kv_heads: float = 1.0
 
-    tokens: float
-    num_layers: int
-    num_micro_steps: int
-    block_flops: float
-    head_flops: float
-    attention_flops: float
-    stream_numbers: float
-    num_logits: float
-    num_updated: float
-    matmul: MatmulDtype
-    head_dtype: MatmulDtype
-    context_tokens: int = 8192
-    head_width: int = 128
-    recomputed: float = 0.0
-    trained: float = 1.0
-    cast_numbers: float = 0.0
-    update_flops: float = 0.0
-    is_compiled: bool = True
-    has_wide_stream: bool = False
-    has_experts: bool = False
+    def recomputed_flops(self, setting: Setting, *, seen: float) -> float:
+        """Return the FLOPs of a token's second forward pass, by PaLM's count."""
+        num_block = self.parameters.num_block_matrix(self.shape)
+        again = block_forward_flops(self.shape, num_block_parameters=num_block, seen=seen)
+        return setting.recompute.share * again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +121,31 @@ class Rates:
         return within * NODE_HOP_SECONDS + across * NETWORK_HOP_SECONDS
 
 
-def step_time(
-    work: StepWork, sent: Sequence[Collective], rates: Rates, *, bubble_share: float = 0.0
+def rates_of(setting: Setting) -> Rates | None:
+    """Return the rates of the cluster's device, None where they are not known."""
+    device = setting.cluster.known_device
+    peaks = {dtype: peak.flops for dtype in MATMUL_DTYPES if (peak := setting.cluster.peak(dtype))}
+    if device is None or not peaks or setting.bytes_of.matmul not in peaks:
+        return None
+    return Rates(
+        device=device,
+        cluster=setting.cluster,
+        peaks={dtype: peaks.get(dtype, peaks[setting.bytes_of.matmul]) for dtype in MATMUL_DTYPES},
+        is_alone=setting.num_ranks == 1,
+        attention=None if setting.attention.is_fused else UNFUSED_ATTENTION,
+    )
+
+
+def modelled_step(
+    setting: Setting, batch: BatchPlan, model: PlannedModel, sent: Sequence[Collective], *, rates: Rates | None = None
 ) -> StepTime | None:
-    """Return the time of a step; None where a message's link has no known rate."""
+    """Return the time of a step by its kernels and messages; None for a device or links of unknown rates.
+
+    `rates` None are those of the cluster's device.
+    """
+    rates = rates or rates_of(setting)
+    if rates is None:
+        return None
     seconds: dict[str, float] = dict.fromkeys(("gathered", "reduced", "waited"), 0.0)
     for each in sent:
         took = rates.message_seconds(each)
@@ -145,42 +157,64 @@ def step_time(
         else:
             seconds["gathered"] += took * share
             seconds["reduced"] += took * (1 - share)
-    forward, backward = computing(work, rates)
-    micro, layers = work.num_micro_steps, max(1, work.num_layers)
+    forward, backward = _computing(setting, batch, model, rates)
+    micro, layers = batch.accumulation_micro_steps, _layers_of_a_rank(setting, model)
     per_pass = seconds["gathered"] / micro / 2  # half of it in each pass
     reduced = seconds["reduced"]
     passes = _overlapped(forward, per_pass, layers) + _overlapped(backward, per_pass, layers)
     last = _overlapped(forward, per_pass, layers) + _overlapped(backward, per_pass + reduced, layers)
-    update = updating(work, rates)
+    update = _updating(setting, batch, model, rates)
     computed = micro * (forward + backward)
-    whole = ((micro - 1) * passes + last + seconds["waited"]) / (1 - bubble_share) + update
+    bubble = setting.spread.pipeline.bubble_share(micro)
+    whole = ((micro - 1) * passes + last + seconds["waited"]) / (1 - bubble) + update
     return StepTime(
         seconds=BETWEEN * whole, compute_seconds=BETWEEN * (computed + update), message_seconds=sum(seconds.values())
     )
 
 
-def computing(work: StepWork, rates: Rates) -> tuple[float, float]:
+def _layers_of_a_rank(setting: Setting, model: PlannedModel) -> int:
+    return max(1, len(model.shape.attention) // setting.spread.pipeline.num_stages)
+
+
+def _computing(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: Rates) -> tuple[float, float]:
     """Return the seconds of a micro-step's forward and backward pass on one rank."""
-    share = PRODUCTS_OF_EXPERTS if work.has_experts else 1.0
-    products = rates.products(work.tokens * work.block_flops, work.matmul) / share
-    products += work.tokens * work.cast_numbers * CAST_BYTES / rates.bandwidth
-    head = rates.products(work.tokens * work.head_flops, work.head_dtype)
-    attended = rates.attention_share(work.head_width, work.context_tokens) * rates.peaks["bf16"]
-    attention = work.tokens * work.attention_flops / attended
-    of_stream = STREAM_BYTES if work.is_compiled else EAGER_STREAM_BYTES
-    of_stream += WIDE_STREAM_BYTES * work.has_wide_stream
-    moved = work.tokens * work.stream_numbers * of_stream / rates.bandwidth / 3
-    launched = 0.0 if work.is_compiled else work.num_layers * EAGER_LAUNCHES * LAUNCH_SECONDS / 3
+    shape, parameters, spread, matmul = model.shape, model.parameters, setting.spread, setting.bytes_of.matmul
+    tokens = batch.micro_batch_tokens / (spread.tensor_ranks * spread.context_ranks * spread.pipeline.num_stages)
+    num_block, num_head = parameters.num_block_matrix(shape), parameters.num_head(shape)
+    has_experts = shape.num_active_parameters < shape.num_parameters
+    products = rates.products(tokens * (2 * num_block), matmul) / (PRODUCTS_OF_EXPERTS if has_experts else 1.0)
+    if matmul == "fp8":
+        active = num_block / max(1, parameters.num_hidden_matrix + parameters.num_frozen_block_matrix)
+        products += tokens * (2 * parameters.num_long_edge * min(1.0, active)) * CAST_BYTES / rates.bandwidth
+    head = rates.products(tokens * (2 * num_head), utilization_format(matmul))
+    head_width = max((layer.head_width for layer in shape.attention), default=128)
+    attended = rates.attention_share(head_width, batch.context_tokens) * rates.peaks["bf16"]
+    attention = tokens * ((model.flops.causal - product_flops(shape)) / 3) / attended
+    of_stream = STREAM_BYTES if setting.is_compiled else EAGER_STREAM_BYTES
+    of_stream += WIDE_STREAM_BYTES * setting.has_wide_stream
+    moved = tokens * (len(shape.attention) * shape.width) * of_stream / rates.bandwidth / 3
+    layers = _layers_of_a_rank(setting, model)
+    launched = 0.0 if setting.is_compiled else layers * EAGER_LAUNCHES * LAUNCH_SECONDS / 3
     block = max(products + attention + moved, launched)
-    scored = work.num_logits * (SCORE_BYTES if work.is_compiled else EAGER_SCORE_BYTES) * work.tokens / rates.bandwidth
-    again = work.recomputed * (products + attention + moved)
-    backward = (1 + work.trained) * products + EXECUTED_BACKWARD * attention + 2 * moved + again
+    of_score = SCORE_BYTES if setting.is_compiled else EAGER_SCORE_BYTES
+    scored = num_head / max(1, shape.width) * of_score * tokens / rates.bandwidth
+    again = setting.recompute.share * (products + attention + moved)
+    trained = 1 - shape.num_frozen_matmul_parameters / max(1, shape.num_matmul_parameters)
+    backward = (1 + trained) * products + EXECUTED_BACKWARD * attention + 2 * moved + again
     return block + head + scored / 2, max(backward, 2 * launched) + 2 * head + scored / 2
 
 
-def updating(work: StepWork, rates: Rates) -> float:
+def _updating(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: Rates) -> float:
     """Return the seconds of the optimizer's step on one rank."""
-    return work.num_updated * UPDATE_BYTES / rates.bandwidth + rates.products(work.update_flops, "bf16")
+    parameters, spread, work = model.parameters, setting.spread, setting.state.matrix_work
+    shards = setting.num_shards(batch.num_ranks) * spread.tensor_ranks
+    updated = parameters.num_trained / shards / spread.pipeline.num_stages
+    flops = 0.0
+    if work:
+        hidden = parameters.num_hidden_matrix
+        workers = setting.num_copies(batch.num_ranks) * shards if work.is_shared else 1
+        flops = NEWTON_SCHULZ_FLOPS * hidden * (hidden / max(1, parameters.num_long_edge)) / workers
+    return updated * UPDATE_BYTES / rates.bandwidth + rates.products(flops, "bf16")
 
 
 def _overlapped(computing: float, sending: float, layers: int) -> float:

@@ -77,7 +77,7 @@ def _matmul(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any]
     rows = [*product_times(product, devices, [one for one in MATMUL_DTYPES if one in dtypes])]
     if not rows:
         raise ConfigurationError(f"dtype={dtypes[0]}: device={settings.get('device')} has no such peak.")
-    found = {"left": left, "right": right, "flops": product.flops, "rows": [row.to_json() for row in rows]}
+    found = {"left": left, "right": right, "flops": product.flops, "rows": rows}
     return found, matmul_page(left, right, product, rows)
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -97,7 +98,7 @@ def _show(findings: Sequence[Finding], device: MeasuredDevice, *, as_json: bool,
     if as_json:
         measured = {"kind": device.kind, "name": device.name, "threads": device.threads}
         measured |= {"matmul_flops": dict(device.matmul_flops), "copy_bytes_per_second": device.copy_bytes_per_second}
-        checks = [finding.to_json() for finding in findings]
+        checks = [asdict(finding) for finding in findings]
         print_json({"ok": is_ready, "checks": checks, "measured": measured})
         return
     from rich.table import Table

@@ -159,11 +159,11 @@ def answer(words: list[str]) -> Answer:
 
 def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> Answer:
     """Return the loss of other sizes with the FLOPs of a run, and the places of the run and the optimum."""
-    optimum = compute_optimum(flops)
+    best = dict(zip(("num_parameters", "tokens"), compute_optimum(flops), strict=True))
     sizes = trade_off(flops, factors=FACTORS)
     return {
         "curve": [{"num_parameters": each.num_parameters, "loss": each.predicted_loss} for each in sizes],
-        "optimum": {"num_parameters": optimum.num_parameters, "tokens": optimum.tokens},
+        "optimum": best,
         "run": {"num_parameters": num_parameters, "tokens": tokens},
     }
 

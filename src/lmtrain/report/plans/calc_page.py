@@ -1,12 +1,12 @@
 """A tensor's bytes and a matrix product's time as text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lmtrain.accounting.training_plan.roofline import MatrixProduct, ProductTime, Shape
+from lmtrain.accounting.training_plan.roofline import MatrixProduct, Shape
 from lmtrain.report.show import columns
 
 TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
@@ -20,19 +20,19 @@ def tensor_page(shape: Shape, num_values: int, sizes: Mapping[str, int]) -> Rend
     return Group(Text(f"{list(shape)}: {num_values:,} values\n"), table, Text(f"\n{note}"))
 
 
-def matmul_page(left: Shape, right: Shape, product: MatrixProduct, rows: Sequence[ProductTime]) -> RenderableType:
+def matmul_page(left: Shape, right: Shape, product: MatrixProduct, rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return the product's FLOPs, then a row for each device and format."""
     m, k, n, count = product.num_rows, product.num_inner, product.num_columns, product.num_products
     times = "" if count == 1 else f"{count:,} x "
     cells = [
         [
-            row.device,
-            row.dtype,
-            f"{row.num_bytes / 1e9:,.4g}",
-            f"{row.peak_flops / 1e12:,.4g}",
-            f"{row.intensity:,.4g}",
-            _time(row.seconds),
-            "memory" if row.is_bound_by_memory else "compute",
+            row["device"],
+            row["dtype"],
+            f"{row['num_bytes'] / 1e9:,.4g}",
+            f"{row['peak_flops'] / 1e12:,.4g}",
+            f"{row['intensity']:,.4g}",
+            _time(row["seconds"]),
+            "memory" if row["is_bound_by_memory"] else "compute",
         ]
         for row in rows
     ]

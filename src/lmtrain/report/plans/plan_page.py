@@ -173,8 +173,8 @@ def _otherwise(plan: Plan) -> Rows:
     """Return the compute-optimal model for the run's FLOPs, and smaller and larger ones on the tokens left for them."""
     if not (plan.is_from_scratch and plan.knows_its_end and plan.ahead.steps):
         return []
-    optimum = compute_optimum(plan.horizon.flops)
-    best = f"{format_quantity(optimum.num_parameters)} parameters on {format_quantity(optimum.tokens)} tokens"
+    num_parameters, tokens = compute_optimum(plan.horizon.flops)
+    best = f"{format_quantity(num_parameters)} parameters on {format_quantity(tokens)} tokens"
     return [("compute-optimal", best), *(("", line) for line in trade_off_lines(trade_off(plan.horizon.flops)))]
 
 

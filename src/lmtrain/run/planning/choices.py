@@ -19,7 +19,8 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
-from lmtrain.accounting.training_plan.speed import modelled_step, sent_in_step
+from lmtrain.accounting.training_plan.speed import sent_in_step
+from lmtrain.accounting.training_plan.step_time import modelled_step
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.planning.known_models import facts_known, model_facts
@@ -97,7 +98,7 @@ def weighed(
         batch = largest_micro_batch(setting, batch) or with_micro_batch(batch, setting.example_rows)
     shape = setting.facts.shape
     model = planned_model(changed, shape, setting.facts.parameters, flops_per_token(shape, batch.context_tokens))
-    step = modelled_step(setting, batch, model, sent_in_step(setting, batch, model))
+    step = modelled_step(setting, batch, model, sent_in_step(setting, batch, model).groups)
     return Candidate(
         words=tuple(words),
         config=changed,

@@ -19,17 +19,10 @@ from lmtrain.accounting.training_plan.plan_parts import (
     checkpoint_plan,
     evaluation_plan,
     generation_plan,
-    planned_offload,
 )
 from lmtrain.accounting.training_plan.setting import Setting
-from lmtrain.accounting.training_plan.speed import (
-    Speed,
-    expected_speed,
-    modelled_step,
-    rate_of,
-    sent_in_step,
-)
-from lmtrain.accounting.training_plan.step_time import StepTime
+from lmtrain.accounting.training_plan.speed import Speed, expected_speed, rate_of, sent_in_step
+from lmtrain.accounting.training_plan.step_time import StepTime, modelled_step
 from lmtrain.run.planning.prepared_tokens import masked_documents
 from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import RunConfig
@@ -77,7 +70,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     sent = sent_in_step(facts.setting, batch, model)
     seen = seen_tokens(batch.context_tokens, documents=documents)
     offload = _offload(config, facts)
-    step = modelled_step(facts.setting, batch, model, sent)
+    step = modelled_step(facts.setting, batch, model, sent.groups)
     again = model.recomputed_flops(facts.setting, seen=seen)
     speed = _speed(config, facts, flops.palm, step=step, recomputed_flops=again, offload=offload)
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
@@ -174,7 +167,9 @@ def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:
         return None
     held = state_bytes(facts.parameters, precision=facts.bytes_of, optimizer=facts.setting.state)
     num_parts = config.spread.num_shards(facts.batch.num_ranks) * config.spread.tensor_ranks
-    return planned_offload(held // num_parts, device=config.cluster.device)
+    known = config.cluster.known_device
+    link = known.host_bytes_per_second if known else None
+    return OffloadPlan(host_bytes=held // num_parts, link_bytes_per_second=link)
 
 
 def _epoch_tokens(config: RunConfig, facts: PlanFacts) -> int | None:

@@ -22,7 +22,7 @@ from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, LossF
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.setting import Setting
-from lmtrain.accounting.training_plan.speed import PlannedModel
+from lmtrain.accounting.training_plan.step_time import PlannedModel
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
 from lmtrain.run.planning.measurements import kind_here, measurements_of
