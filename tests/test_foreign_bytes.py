@@ -25,7 +25,6 @@ SHORT = settings(
 # Their bytes are this program's own, or, of a line of a data set, JSON whose depth is a reason of its own to skip it.
 OWN_JSON = {
     *("src/lmtrain/storage/foreign_json.py", "src/lmtrain/tokenizers/template_renderer.py"),
-    *("src/lmtrain/tokenizers/template_renderer.py", "src/lmtrain/evaluation/code_process.py"),
     *(
         "src/lmtrain/tracking/mlflow/sink.py",
         "src/lmtrain/tracking/redaction.py",

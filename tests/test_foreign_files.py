@@ -122,14 +122,10 @@ def test_a_pipelines_file_allows_no_target(flag: str, touched: Path, capsys: pyt
     [
         "engine.setup=touch touched",
         "'++engine={setup: touch touched}'",
-        "--run-code",
-        "--ru",
         "data.folder.engine.setup=x",
     ],
 )
-def test_a_pipelines_file_runs_no_shell_and_no_models_code(
-    word: str, touched: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipelines_file_runs_no_shell(word: str, touched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = touched.parent / "conf" / "pipeline"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text(f"stages:\n  a:\n    verb: train\n    words: [{word}]\n")

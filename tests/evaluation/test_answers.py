@@ -14,8 +14,8 @@ def test_an_answer_is_right_where_it_is_the_text_and_ended():
     assert (x.num_right, x.num_ended, x.num_items, x.num_commonest) == (1, 2, 3, 2)
     assert (x.accuracy, x.ended, x.guess) == pytest.approx((1 / 3, 2 / 3, 2 / 3))
     assert x.standard_error == pytest.approx(math.sqrt(2) / 3 / math.sqrt(3))
-    assert (y.accuracy, y.kind) == (1.0, "y")
-    assert (everything.kind, everything.num_right, everything.num_items, everything.num_commonest) == ("all", 2, 4, 3)
+    assert (y.accuracy, y.label) == (1.0, "y")
+    assert (everything.label, everything.num_right, everything.num_items, everything.num_commonest) == ("all", 2, 4, 3)
 
 
 def test_equal_answers_with_other_spaces_around_are_one_for_a_guess():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.evaluation.core import CoreTask, TaskScore, is_right, read_bundle, rows_of, score_core
+from lmtrain.evaluation.core import CoreScore, CoreTask, is_right, read_bundle, rows_of, score_core
 from lmtrain.evaluation.scored_rows import RowScore
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.evaluation.bigram import Bigram
@@ -103,15 +103,14 @@ def test_the_lowest_mean_wins_not_the_lowest_sum():
 
 def score(folder, **more):
     tokenizer = ByteLevelTokenizer()
-    tasks = read_bundle(folder)
-    return score_core(Bigram(AFTER), tasks, encode=tokenizer.encode_batch, begin_id=tokenizer.end_of_text_id, **more)
+    tasks, first = read_bundle(folder), tokenizer.end_of_text_id
+    return CoreScore(tuple(score_core(Bigram(AFTER), tasks, encode=tokenizer.encode_batch, begin_id=first, **more)))
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 16_384])
 def test_a_miniature_scores_what_was_worked_out_by_hand(tmp_path, batch_tokens):
-    reported: list[TaskScore] = []
-    found = score(write_bundle(tmp_path / "bundle"), batch_tokens=batch_tokens, report=reported.append)
-    assert [(task.label, task.num_right, task.num_items) for task in reported] == [
+    found = score(write_bundle(tmp_path / "bundle"), batch_tokens=batch_tokens)
+    assert [(task.label, task.num_right, task.num_items) for task in found.tasks] == [
         ("choices", 3, 4),
         ("endings", 2, 4),
         ("contexts", 1, 4),

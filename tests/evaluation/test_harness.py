@@ -46,11 +46,9 @@ def ours(folder):
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_every_metric_is_the_one_of_the_harness_s_own_model(ours, theirs, tmp_path, chat):
-    tasks = find_tasks(
-        list(TASKS), folder=write_tasks(tmp_path / "tasks"), may_run_code=True, chat_template=chat, max_items=6
-    )
-    found = score_tasks(ours, tasks)
-    more = {"apply_chat_template": chat, "task_manager": tasks.manager, "limit": 6, "log_samples": False}
+    tasks = find_tasks(list(TASKS), folder=write_tasks(tmp_path / "tasks"), may_run_code=True)
+    found = score_tasks(ours, list(TASKS), tasks, chat_template=chat, max_items=6)
+    more = {"apply_chat_template": chat, "task_manager": tasks, "limit": 6, "log_samples": False}
     expected = list(read_scores(scored_there(theirs, tasks=list(TASKS), **more)))
     assert len(found) == 5
     for one, other in zip(found, expected, strict=True):
@@ -65,12 +63,12 @@ def test_every_metric_is_the_one_of_the_harness_s_own_model(ours, theirs, tmp_pa
 def test_the_harness_scores_the_same_through_a_server(folder, ours, tmp_path):
     pytest.importorskip("tenacity")
     names = ["next_choice", "next_write"]
-    tasks = find_tasks(names, folder=write_tasks(tmp_path / "tasks"), may_run_code=True, max_items=4)
-    expected = {(one.task, one.metric): one.value for one in score_tasks(ours, tasks)}
+    tasks = find_tasks(names, folder=write_tasks(tmp_path / "tasks"), may_run_code=True)
+    expected = {(one.task, one.metric): one.value for one in score_tasks(ours, names, tasks, max_items=4)}
     with served(model_to_run(folder, device="cpu")) as client:
         address = f"{client.base_url}/v1/completions"
         settings = {"base_url": address, "model": folder.name, "tokenizer": str(folder), "max_length": 96}
-        more = {"task_manager": tasks.manager, "limit": 4, "log_samples": False}
+        more = {"task_manager": tasks, "limit": 4, "log_samples": False}
         found = scored_there("local-completions", model_args=settings, tasks=names, **more)
     assert {(one.task, one.metric): one.value for one in read_scores(found)} == pytest.approx(expected)
 

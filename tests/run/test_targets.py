@@ -91,7 +91,6 @@ INSIDE = (
     *("lmtrain.run.schema.targets.import_target", "lmtrain.run.schema.node.instantiate"),
     *(
         "lmtrain.cli.commands.serve.serve",
-        "lmtrain.evaluation.code_process.main",
         "lmtrain.launch.local.Popen",
     ),
     *("data_pipelines.processes._start", "data_pipelines.processes.run_jobs", "data_pipelines.processes.main"),

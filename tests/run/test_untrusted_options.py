@@ -105,7 +105,7 @@ def test_a_line_of_shell_is_typed() -> None:
     [
         ({"engine": {"_target_": SLURM, "sbatch": {"export": "LD_PRELOAD=evil.so"}}}, "engine.sbatch.export"),
         ({"engine": {"_target_": "data_pipelines.engines.ray.RayEngine", "address": "ray://evil"}}, "engine.address"),
-        ({"callbacks": {"x": {"_target_": ASIDE, "words": ["--chat", "x", "--run-code"]}}}, "callbacks.x.words"),
+        ({"callbacks": {"x": {"_target_": ASIDE, "words": ["--allow-task-code"]}}}, "callbacks.x.words"),
         ({"callbacks": {"x": {"_target_": PUSH, "repository": "evil/sink"}}}, "callbacks.x.repository"),
         ({"sweep": {"_target_": "lmtrain.search.search_settings.SearchSettings", "slurm": {"slurm_setup": ["x"]}}},
          "sweep.slurm.slurm_setup"),

@@ -115,7 +115,7 @@ def test_scores_join_those_of_their_step_and_the_run_s_curves(tmp_path):
     log.extend([Point(1.0, 7, 70, {"train/loss": 2.0})])
     log.close()
     kept = keep_scores(run.path, step=5, tokens=50, scores={"core/mean": {"score": 0.25, "standard_error": 0.1}})
-    assert (kept.names, kept.problem) == ({}, None)
+    assert kept == ({}, None)
     began = scores_since(run.path, 0)["core/mean"]["scored_at"] + 1e-6
     keep_scores(run.path, step=5, tokens=50, scores={"core/copa": {"score": -0.5}})
     assert set(scores_since(run.path, began)) == {"core/copa"}, "another command's score is not this one's"
@@ -128,7 +128,7 @@ def test_a_score_of_another_text_at_another_step_joins_no_curve_of_its_name(tmp_
     run = tmp_path / "run"
     run.mkdir()
     of = {"a": {"score": 1.0, "sha256": "a"}, "b": {"score": 2.0, "sha256": "b"}}
-    kept = [keep_scores(run, step=step, tokens=step, scores={"evaluation/x": of[text]}).names
+    kept = [keep_scores(run, step=step, tokens=step, scores={"evaluation/x": of[text]})[0]
             for step, text in ((10, "a"), (20, "b"), (30, "a"), (10, "b"))]  # fmt: skip
     assert kept == [{}, {"evaluation/x": "evaluation/x_2"}, {}, {"evaluation/x": "evaluation/x_2"}]
     curves = [(point.step, *point.metrics) for point in logged_points(run)]

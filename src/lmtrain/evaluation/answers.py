@@ -3,7 +3,6 @@
 Each score comes with that of a guess: always the commonest answer.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from lmtrain.data.named_files import read_named_rows
 from lmtrain.data.row_shapes import RowShape
 from lmtrain.data.text_files import Reading
 from lmtrain.errors import DataError
+from lmtrain.evaluation.core import TaskScore
 from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 ALL: Final = "all"  # kinds together
@@ -37,24 +37,12 @@ class Answered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerScore:
-    """The answers to one kind of question; `num_commonest` have the commonest right answer."""
+class AnswerScore(TaskScore):
+    """The answers to one kind of question, its label; `num_commonest` have the commonest right answer."""
 
-    kind: str
-    num_right: int
     num_ended: int
-    num_items: int
     num_commonest: int
-
-    @property
-    def accuracy(self) -> float:
-        """Return the share of right answers."""
-        return self.num_right / self.num_items
-
-    @property
-    def standard_error(self) -> float:
-        """Return the accuracy's standard error from the number of items."""
-        return math.sqrt(self.accuracy * (1 - self.accuracy) / self.num_items)
+    baseline: float = 0.0
 
     @property
     def ended(self) -> float:
@@ -81,7 +69,7 @@ def score_answers(asked: Sequence[Question], answered: Sequence[Answered]) -> li
 def _score(kind: str, pairs: Sequence[tuple[Question, Answered]]) -> AnswerScore:
     (_, commonest), *_ = Counter(asked.answer.strip() for asked, _ in pairs).most_common(1)
     return AnswerScore(
-        kind=kind,
+        label=kind,
         num_right=sum(answer.is_ended and answer.text.strip() == asked.answer.strip() for asked, answer in pairs),
         num_ended=sum(answer.is_ended for _, answer in pairs),
         num_items=len(pairs),

@@ -1,24 +1,19 @@
 """The chat tasks of nanochat's ChatCORE from local copies of their data sets.
 
-https://github.com/karpathy/nanochat, scripts/chat_eval.py: six tasks, their baselines, and the mean of the centred
-accuracies. A question is answered by one letter of several, the likeliest, or by a written text that is checked:
-numbers stand after `####` as in GSM8K (arXiv:2110.14168). The wording of the questions is ours.
+https://github.com/karpathy/nanochat, scripts/chat_eval.py: its tasks but HumanEval, which runs a model's code; their
+baselines, and the mean of the centred accuracies. A question is answered by one letter of several, the likeliest, or by
+a written text with the right number after `####` as in GSM8K (arXiv:2110.14168). The wording of the questions is ours.
 """
 
-import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
-from lmtrain.data.row_files import SUFFIXES, Delimited, read_rows
-from lmtrain.data.text_files import FoundFile, Reading
+from lmtrain.data.named_files import read_named_rows
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.evaluation.code_check import passes
 from lmtrain.evaluation.core import TaskScore
 from lmtrain.inference.chat import answer_all, chat_format
 from lmtrain.inference.generation import Request
@@ -40,34 +35,12 @@ WORD: Final = re.compile(r"[a-z]{3,}")
 
 @final
 @dataclass(frozen=True)
-class LetterItem:
-    """A question whose choices have letters; `gold` is the place of the right one."""
-
-    question: str
-    choices: Sequence[str]
-    gold: int
-
-    @property
-    def letters(self) -> str:
-        """Return a letter for each choice."""
-        return letters_of(self.choices)
-
-    @property
-    def text(self) -> str:
-        """Return the user's turn: the question, and each choice before its letter, which helps small models."""
-        return choice_question(self.question, self.choices)
-
-
-@final
-@dataclass(frozen=True)
-class WrittenItem:
-    """A question whose written answer is checked."""
+class Item:
+    """A user's turn and its right answer: one of `letters`, or without them the number after `####`."""
 
     text: str
-    is_right: Callable[[str], bool]
-
-
-Items = Sequence[LetterItem] | Sequence[WrittenItem]
+    right: str
+    letters: str = ""
 
 
 @final
@@ -76,7 +49,7 @@ class ChatTask:
     """A task: its items, and the accuracy of a guess."""
 
     label: str
-    items: Items
+    items: Sequence[Item]
     baseline: float = 0.0
 
 
@@ -87,10 +60,10 @@ class _DataSet:
     folder: str
     part: str
     columns: dict[str, type]
-    item: Callable[[Row], LetterItem | WrittenItem]
+    item: Callable[[Row], Item]
     baseline: float = 0.0
 
-    def read(self, row: Row) -> LetterItem | WrittenItem:
+    def read(self, row: Row) -> Item:
         """Return the item of a row; raises TypeError for one without the columns."""
         for name, kind in self.columns.items():
             if not isinstance(row.get(name), kind):
@@ -98,25 +71,26 @@ class _DataSet:
         return self.item(row)
 
 
-def _arc(row: Row) -> LetterItem:
-    labels = list(row["choices"]["label"])
-    return LetterItem(row["question"], list(row["choices"]["text"]), labels.index(row["answerKey"]))
+def _choice(question: str, choices: Sequence[str], gold: int) -> Item:
+    """Return a question with each choice before its letter, which helps small models."""
+    letters = letters_of(choices)
+    return Item(choice_question(question, choices), letters[gold], letters)
 
 
-def _mmlu(row: Row) -> LetterItem:
-    return LetterItem(row["question"], row["choices"], row["answer"])
+def _arc(row: Row) -> Item:
+    choices = row["choices"]
+    return _choice(row["question"], list(choices["text"]), list(choices["label"]).index(row["answerKey"]))
 
 
-def _gsm8k(row: Row) -> WrittenItem:
+def _mmlu(row: Row) -> Item:
+    return _choice(row["question"], row["choices"], row["answer"])
+
+
+def _gsm8k(row: Row) -> Item:
     right = number_after_mark(row["answer"])
     if right is None:
         raise ValueError("answer has no number after ####")
-    return WrittenItem(row["question"], partial(is_number, right=right))
-
-
-def _code(row: Row) -> WrittenItem:
-    prompt = row["prompt"]
-    return WrittenItem(prompt, partial(passes, prompt=prompt, test=row["test"], name=row["entry_point"]))
+    return Item(row["question"], right)
 
 
 ARC: Final = {"question": str, "choices": dict, "answerKey": str}
@@ -131,22 +105,16 @@ DATA_SETS: Final = {
         baseline=0.25,
     ),
     "gsm8k": _DataSet(folder="gsm8k", part="main", columns={"question": str, "answer": str}, item=_gsm8k),
-    "humaneval": _DataSet(
-        folder="openai_humaneval",
-        part="openai_humaneval",
-        columns={"prompt": str, "test": str, "entry_point": str},
-        item=_code,
-    ),
 }
-SPELLING, RUNS_CODE = "spelling", "humaneval"
+SPELLING: Final = "spelling"
 LABELS: Final = (*DATA_SETS, SPELLING)
 
 
-def read_tasks(folder: Path, *, only: Sequence[str] = (), may_run_code: bool = False) -> list[ChatTask]:
-    """Return ChatCORE's six tasks, or `only` those named, from the copies in a folder.
+def read_tasks(folder: Path, *, only: Sequence[str] = ()) -> list[ChatTask]:
+    """Return the five tasks, or `only` those named, from the copies in a folder.
 
     Raises:
-        ConfigurationError: A task is unknown, or runs code without permission.
+        ConfigurationError: A task is unknown.
         DataError: A copy is missing or damaged.
     """
     labels = only or LABELS
@@ -154,9 +122,6 @@ def read_tasks(folder: Path, *, only: Sequence[str] = (), may_run_code: bool = F
         raise ConfigurationError(
             f"--tasks: must be among {', '.join(LABELS)}, got {unknown[0]}.{suggest(unknown[0], LABELS)}"
         )
-    if RUNS_CODE in labels and not may_run_code:
-        others = ",".join(label for label in labels if label != RUNS_CODE)
-        raise ConfigurationError(f"{RUNS_CODE} runs the model's code: give --run-code, or --tasks {others}.")
     return [_task(folder, label) for label in labels]
 
 
@@ -164,36 +129,24 @@ def _task(folder: Path, label: str) -> ChatTask:
     if label == SPELLING:
         return ChatTask(label=label, items=_spelling(folder))
     source = DATA_SETS[label]
-    items: list[LetterItem | WrittenItem] = []
-    for where, row in _rows(folder, source):
-        try:
-            items.append(source.read(row))
-        except (ValueError, KeyError, TypeError) as problem:
-            raise DataError(f"{where} is not an item of {label}: {problem}.") from problem
+    places = (folder / source.folder / source.part, folder / source.folder)
+    files = (sorted(place.glob("test*")) for place in places)
+    items: list[Item] = []
+    for path in next(filter(None, files), []):
+        for where, row in read_named_rows(path, source.columns, flag=f"--chat: {path.parent}"):
+            try:
+                items.append(source.read(row))
+            except (ValueError, KeyError, TypeError) as problem:
+                raise DataError(f"--chat: {path.parent}: {where} is not an item of {label}: {problem}.") from problem
     if not items:
         raise DataError(
             f"--chat: {folder} has no {source.folder}/{source.part}/test*.parquet or .jsonl with rows for {label}; "
             "copy the data set there, or name other --tasks."
         )
-    return ChatTask(label=label, items=items, baseline=source.baseline)  # pyright: ignore[reportArgumentType]
+    return ChatTask(label=label, items=items, baseline=source.baseline)
 
 
-def _rows(folder: Path, source: _DataSet) -> Iterator[tuple[str, Row]]:
-    """Yield the place and the row of the test files in `DATA_SET/PART`, or else in `DATA_SET`."""
-    places = (folder / source.folder / source.part, folder / source.folder)
-    found = (sorted(place.glob("test*")) for place in places)
-    for path in next(filter(None, found), []):
-        file = FoundFile(name=path.name, address=str(path), num_bytes=path.stat().st_size, changed="")
-        kind = SUFFIXES.get(file.plain_name.suffix)
-        if kind is None:
-            continue
-        for where, row in read_rows(file, kind, list(source.columns), Reading(), dialect=Delimited()):
-            if isinstance(row, str):
-                raise DataError(f"{path.parent / where}: {row}.")
-            yield str(path.parent / where), row
-
-
-def _spelling(folder: Path) -> list[WrittenItem]:
+def _spelling(folder: Path) -> list[Item]:
     path = folder / WORDS_FILE
     try:
         items = spelling_items(path.read_text(encoding="utf-8").split())
@@ -209,34 +162,31 @@ def score_task(loaded: LoadedModel, task: ChatTask, *, num_new_tokens: int, max_
     items = list(task.items)
     random.Random(ORDER_SEED).shuffle(items)
     items = items[:max_items]
-    if isinstance(items[0], LetterItem):
-        num_right = _num_right_letters(loaded, cast("list[LetterItem]", items))
+    if items[0].letters:
+        num_right = _num_right_letters(loaded, items)
     else:
-        written = cast("list[WrittenItem]", items)
-        answers = answer_all(loaded, [_turn(item.text) for item in written], num_new_tokens=num_new_tokens)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            num_right = sum(pool.map(lambda pair: pair[0].is_right(pair[1].text), zip(written, answers, strict=True)))
+        answers = answer_all(loaded, [_turn(item.text) for item in items], num_new_tokens=num_new_tokens)
+        pairs = zip(items, answers, strict=True)
+        num_right = sum(number_after_mark(answer.text) == item.right for item, answer in pairs)
     return TaskScore(label=task.label, num_right=num_right, num_items=len(items), baseline=task.baseline)
 
 
-def _num_right_letters(loaded: LoadedModel, items: Sequence[LetterItem]) -> int:
+def _num_right_letters(loaded: LoadedModel, items: Sequence[Item]) -> int:
     """Count the questions whose likeliest letter is the right one."""
     style, encode = chat_format(loaded), loaded.tokenizer.encode
     before = encode(f"{style.space}A")[:-1]  # a letter's last id follows these, a byte's space among them
-    letters = [[encode(style.space + one)[-1] for one in item.letters] for item in items]
+    letters = [{one: encode(style.space + one)[-1] for one in item.letters} for item in items]
     requests = [
         Request(
             prompt=[*style.prompt(_turn(item.text)), *before],
             num_new_tokens=1,
-            sampling=Sampling(temperature=0.0, logit_bias=dict.fromkeys(of_item, LETTER_BIAS)),
+            sampling=Sampling(temperature=0.0, logit_bias=dict.fromkeys(of_item.values(), LETTER_BIAS)),
             slides=True,
         )
         for item, of_item in zip(items, letters, strict=True)
     ]
-    answers = loaded.engine().write(requests)
-    return sum(
-        answer.new_tokens == [of_item[item.gold]] for answer, of_item, item in zip(answers, letters, items, strict=True)
-    )
+    answered = zip(loaded.engine().write(requests), letters, items, strict=True)
+    return sum(answer.new_tokens == [of_item[item.right]] for answer, of_item, item in answered)
 
 
 def _turn(text: str) -> list[dict[str, str]]:
@@ -249,19 +199,14 @@ def number_after_mark(text: str) -> str | None:
     return found.group(1).replace(",", "").rstrip(".") if found else None
 
 
-def is_number(text: str, *, right: str) -> bool:
-    """Return whether the answer's number is the right one."""
-    return number_after_mark(text) == right
-
-
-def spelling_items(words: Sequence[str]) -> list[WrittenItem]:
+def spelling_items(words: Sequence[str]) -> list[Item]:
     """Return questions for the number of a letter in a word, always the same of the same words."""
     draw = random.Random(SPELLING_SEED)
     known = [word for word in words if WORD.fullmatch(word)]
-    items: list[WrittenItem] = []
+    items: list[Item] = []
     for _ in range(NUM_MADE if known else 0):
         word = draw.choice(known)
         letter = draw.choice(word if draw.random() < SHARE_INSIDE else "abcdefghijklmnopqrstuvwxyz")
         question = count_question(letter, word)
-        items.append(WrittenItem(question, partial(is_number, right=str(word.count(letter)))))
+        items.append(Item(question, str(word.count(letter))))
     return items

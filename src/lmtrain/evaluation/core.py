@@ -7,7 +7,7 @@ Tasks, rules and seeds of the DCLM paper's evaluation (arXiv:2406.11794) as nano
 import csv
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -131,18 +131,15 @@ def rows_of(task: CoreTask, items: Sequence[Item], index: int, *, encode: Encode
     """
     drawn = random.Random(EXAMPLE_SEED + index).sample([i for i in range(len(items)) if i != index], task.num_shots)
     before = "".join(_solved(task, items[one]) + BETWEEN for one in drawn)
-    item, delimiter = items[index], task.delimiter
+    texts = [before + text for text in _texts(task, items[index])]
     if task.kind == "language_modeling":
-        asked = f"{before}{item['context'].strip()}{delimiter}"
-        rows = [[begin_id, *ids] for ids in encode([asked.strip(), asked + item["continuation"]])]
+        texts.insert(0, texts[0].removesuffix(items[index]["continuation"]).strip())
+    rows = [[begin_id, *ids] for ids in encode(texts)]
+    if task.kind == "language_modeling":
         return [_scored(rows[1], _num_common(rows))]
     if task.kind == "multiple_choice":
-        texts = [f"{before}{item['query']}{delimiter}{choice}" for choice in item["choices"]]
-        rows = [[begin_id, *ids] for ids in encode(texts)]
         start = _num_common(rows)
         return [_scored(row, start) for row in rows]
-    texts = [f"{before}{context}{delimiter}{item['continuation']}" for context in item["context_options"]]
-    rows = [[begin_id, *ids] for ids in encode(texts)]
     num_shared = _num_common([row[::-1] for row in rows])
     return [_scored(row, len(row) - num_shared) for row in rows]
 
@@ -162,12 +159,16 @@ def _num_common(rows: Sequence[Sequence[int]]) -> int:
 
 
 def _solved(task: CoreTask, item: Item) -> str:
-    """Return an item with its answer, as an example."""
-    if task.kind == "language_modeling":
-        return f"{item['context'].strip()}{task.delimiter}{item['continuation']}"
+    """Return an item with its right answer, as an example."""
+    return _texts(task, item)[item["gold"] if task.kind in OPTIONS else 0]
+
+
+def _texts(task: CoreTask, item: Item) -> list[str]:
+    """Return an item with each of its answers, or its one."""
     if task.kind == "multiple_choice":
-        return f"{item['query']}{task.delimiter}{item['choices'][item['gold']]}"
-    return f"{item['context_options'][item['gold']]}{task.delimiter}{item['continuation']}"
+        return [f"{item['query']}{task.delimiter}{choice}" for choice in item["choices"]]
+    contexts = [item["context"].strip()] if task.kind == "language_modeling" else item["context_options"]
+    return [f"{context}{task.delimiter}{item['continuation']}" for context in contexts]
 
 
 def _scored(row: Sequence[int], start: int) -> ScoredRow:
@@ -225,9 +226,8 @@ def score_core(
     begin_id: int,
     max_items: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
-    report: Callable[[TaskScore], None] = lambda _: None,
-) -> CoreScore:
-    """Score tasks one after the other; `report` gets each score. `max_items` of a task at most, None: all.
+) -> Iterator[TaskScore]:
+    """Yield the score of each task as it comes. `max_items` of a task at most, None: all.
 
     `encode` turns texts into ids without special tokens, and `begin_id` begins each row.
 
@@ -236,7 +236,6 @@ def score_core(
         DataError: A task's file is damaged: before the first is scored.
     """
     by_task = [(task, _drawn(task, max_items)) for task in tasks]
-    scores: list[TaskScore] = []
     for task, items in by_task:
         num_right = 0
         for first in range(0, len(items), ITEMS_AT_ONCE):
@@ -247,9 +246,7 @@ def score_core(
                 is_right(task, items[number], list(islice(found, len(of_item))))
                 for number, of_item in zip(numbers, spans, strict=True)
             )
-        scores.append(TaskScore(label=task.label, num_right=num_right, num_items=len(items), baseline=task.baseline))
-        report(scores[-1])
-    return CoreScore(tuple(scores))
+        yield TaskScore(label=task.label, num_right=num_right, num_items=len(items), baseline=task.baseline)
 
 
 def _drawn(task: CoreTask, max_items: int | None) -> list[Item]:

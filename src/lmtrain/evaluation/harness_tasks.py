@@ -39,21 +39,7 @@ class HarnessScore:
     num_shots: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class HarnessTasks:
-    """Tasks by name, found; `num_shots` None: each task's own."""
-
-    names: tuple[str, ...]
-    manager: "TaskManager"
-    num_shots: int | None = None
-    chat_template: bool = False
-    max_items: int | None = None
-    num_new_tokens: int | None = None
-
-
-def find_tasks(
-    names: Sequence[str], *, folder: Path | None, may_run_code: bool = False, **settings: Any
-) -> HarnessTasks:
+def find_tasks(names: Sequence[str], *, folder: Path | None, may_run_code: bool = False) -> "TaskManager":
     """Find tasks in a folder of YAML files, then among the harness's own; `may_run_code` is of the folder.
 
     Raises:
@@ -77,11 +63,22 @@ def find_tasks(
     if missing := [name for name in names if name not in manager.all_tasks]:
         near = suggest(missing[0], manager.all_tasks)
         raise ConfigurationError(f"--lm-eval: task {missing[0]} not found in lm-eval or --task-folder.{near}")
-    return HarnessTasks(names=tuple(names), manager=manager, **settings)
+    return manager
 
 
-def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore]:
-    """Score tasks in their order; data sets that are not local are downloaded by the harness.
+def score_tasks(
+    model: "HarnessModel",
+    names: Sequence[str],
+    tasks: "TaskManager",
+    *,
+    num_shots: int | None = None,
+    chat_template: bool = False,
+    max_items: int | None = None,
+    num_new_tokens: int | None = None,
+) -> list[HarnessScore]:
+    """Score tasks by name in their order; data sets that are not local are downloaded by the harness.
+
+    `num_shots` None: each task's own.
 
     Raises:
         DataError: A task's data cannot be read.
@@ -90,16 +87,16 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
     from datasets.exceptions import DatasetsError
 
     simple_evaluate: Any = lm_eval.simple_evaluate  # pyright does not see through its decorator
-    lengths = None if tasks.num_new_tokens is None else {"max_gen_toks": tasks.num_new_tokens}
+    lengths = None if num_new_tokens is None else {"max_gen_toks": num_new_tokens}
     try:
         found: Any = simple_evaluate(
             model=model,
-            tasks=list(tasks.names),
-            num_fewshot=tasks.num_shots,
-            limit=tasks.max_items,
+            tasks=list(names),
+            num_fewshot=num_shots,
+            limit=max_items,
             gen_kwargs=lengths,
-            apply_chat_template=tasks.chat_template,
-            task_manager=tasks.manager,
+            apply_chat_template=chat_template,
+            task_manager=tasks,
             log_samples=False,
         )
     except LMTRAIN_ERRORS:
@@ -107,7 +104,7 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
     except (OSError, ValueError, KeyError, RuntimeError, MemoryError, DatasetsError, TemplateError) as problem:
         why = f"{type(problem).__name__}: {one_line(problem).rstrip('.')}"
         raise DataError(
-            f"--lm-eval {','.join(tasks.names)}: {why}. A local copy of the data is named in the task's file with "
+            f"--lm-eval {','.join(names)}: {why}. A local copy of the data is named in the task's file with "
             "dataset_path: json and dataset_kwargs.data_files."
         ) from problem
     return list(read_scores(found))

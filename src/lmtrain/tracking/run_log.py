@@ -102,7 +102,7 @@ class RunLog:
         A power cut can leave lines in part between whole ones, all later than the last `sync`; they go as well.
         """
         lines = self.path.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if (found := _step_of(line)) is not None and found <= step]
+        kept = [line for line in lines if (found := _parse(line)) is not None and found.step <= step]
         if len(kept) == len(lines):
             return 0
         atomic_files.write_bytes(self.path, b"".join(kept))
@@ -179,14 +179,6 @@ def format_point(point: Point) -> str:
 def _json_number(value: float) -> float | str:
     number = float(value)
     return number if math.isfinite(number) else str(number)
-
-
-def _step_of(line: bytes) -> int | None:
-    """Return a point's step, None for a line that is none."""
-    try:
-        return parse_point(line).step
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 READ_BYTES = 1 << 20

@@ -3,7 +3,6 @@
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,20 +19,13 @@ SCORED_AT = "scored_at"  # seconds since 1970, beside each kept score
 OF_WHAT = ("sha256", "data", "context_tokens", "tasks", "settings")  # of a score: what was scored, and how
 
 
-@dataclass(frozen=True)
-class Kept:
-    """The names of kept scores where they differ from their metrics', and a line if MLflow could not be updated."""
-
-    names: Mapping[str, str]
-    problem: str | None
-
-
-def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any]) -> Kept:
+def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any]) -> tuple[dict[str, str], str | None]:
     """Add scores of a checkpoint to its run.
 
     `scores` are objects with a `score` each, under their metrics' names; they join those kept for this step before,
     each with its time. One of the same name replaces that before it where both are of the same thing; where one of any
-    step is of another thing, it has a number in its name.
+    step is of another thing, it has a number in its name. Returns the names where they differ from their metrics', and
+    a line if MLflow could not be updated.
     """
     RunFolder(run).require_own_files()
     file, now = scores_file(run, step), time.time()
@@ -45,7 +37,7 @@ def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any])
     log = RunLog(run)
     log.extend([Point(now, step, tokens, {names[name]: float(one["score"]) for name, one in scores.items()})])
     log.close()
-    return Kept({name: given for name, given in names.items() if given != name}, tell_mlflow(run))
+    return {name: given for name, given in names.items() if given != name}, tell_mlflow(run)
 
 
 def _free_name(every: Sequence[Mapping[str, Any]], name: str, score: Mapping[str, Any]) -> str:

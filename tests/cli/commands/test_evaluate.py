@@ -121,7 +121,7 @@ def test_chat_tasks_and_those_of_lm_eval_are_scored_and_kept(
     assert set(names) <= set(last.metrics)
     assert evaluate([str(run), "--chat", str(copies), "--tasks", "mmlu"]) == 0
     *printed, ended, renamed = capsys.readouterr().out.splitlines()
-    assert printed[-1] == "  ChatCORE has 6 tasks."
+    assert printed[-1] == "  All tasks are 5."
     assert max(map(len, printed)) <= 80
     assert (ended.partition(" ")[0], renamed.split()[1]) == ("Kept", "chat/mmlu_2:"), "all of its items, not two"
 

@@ -38,10 +38,13 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
     loaded = read_model(asked)
     from lmtrain.cli.commands.evaluate_scores import scores_of
 
-    scores = {
-        _named(name, asked.weights): {**score, "settings": _settings_of(asked, name)}
-        for name, score in scores_of(asked, loaded, wanted)
-    }
+    scores: dict[str, dict[str, Any]] = {}
+    for found in scores_of(asked, loaded, wanted):
+        if not isinstance(found, str):
+            name, score = found
+            scores[_named(name, asked.weights)] = {**score, "settings": _settings_of(asked, name)}
+        elif not asked.json:
+            print(found, flush=True)
     _keep(loaded, scores, is_silent=asked.json)
     if asked.json:
         print_json({"model": loaded.name, "scores": scores})
@@ -64,10 +67,10 @@ def _keep(loaded: "LoadedModel", scores: Mapping[str, dict[str, Any]], *, is_sil
         return
     from lmtrain.tracking.scores import keep_scores, scores_file
 
-    kept = keep_scores(origin.run, step=origin.step, tokens=origin.tokens, scores=scores)
+    renamed, problem = keep_scores(origin.run, step=origin.step, tokens=origin.tokens, scores=scores)
     if not is_silent:
         print(f"Kept in {scores_file(origin.run, origin.step)}")
-        for name, given in kept.names.items():
+        for name, given in renamed.items():
             print(f"as {given}: {name} there is of another text or of other settings")
-    if kept.problem:
-        print(kept.problem, file=sys.stderr)
+    if problem:
+        print(problem, file=sys.stderr)

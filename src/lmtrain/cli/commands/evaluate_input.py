@@ -12,11 +12,12 @@ from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
+
     from lmtrain.data.shards import Dataset
     from lmtrain.evaluation.answers import Question
     from lmtrain.evaluation.chat_tasks import ChatTask
     from lmtrain.evaluation.core import CoreTask
-    from lmtrain.evaluation.harness_tasks import HarnessTasks
 
 BATCH_TOKENS: Final = 16_384
 ANSWER_TOKENS: Final = 100
@@ -26,7 +27,6 @@ COUNTS: Final = {"context_tokens": 1, "batch_tokens": 1, "max_items": 1, "made":
 NEEDS: Final = {
     "tasks": ("core", "chat"),
     "max_items": ("core", "chat", "lm_eval"),
-    "run_code": ("chat",),
     "task_folder": ("lm_eval",),
     "allow_task_code": ("task_folder",),
     "num_shots": ("lm_eval",),
@@ -41,7 +41,7 @@ class EvaluationInput:
 
     tasks: "list[CoreTask]"
     chat: "list[ChatTask]"
-    harness: "HarnessTasks | None"
+    harness: "TaskManager | None"
     texts: list[tuple[str, list[str]]]
     questions: "list[Question]"
     dataset: "Dataset | None"
@@ -89,9 +89,8 @@ def evaluation_parser(program: str) -> FlagParser:
     add("--context-tokens", type=int, metavar="N", help="of a window of text (as in training)")
     add = parser.add_argument_group("benchmarks").add_argument
     add("--core", type=Path, metavar="FOLDER", help="CORE: the tasks of an unpacked eval_bundle.zip")
-    add("--chat", type=Path, metavar="FOLDER", help="ChatCORE: ARC, MMLU, GSM8K, HumanEval and spelling, from copies")
+    add("--chat", type=Path, metavar="FOLDER", help="ARC, MMLU, GSM8K and spelling as conversations, from copies")
     add("--tasks", metavar="A,B", help="of --core or --chat (all)")
-    add("--run-code", action="store_true", help="let humaneval run the model's code, in a limited process")
     add("--lm-eval", metavar="A,B", help="tasks of the Language Model Evaluation Harness")
     add("--task-folder", type=Path, metavar="FOLDER", help="YAML files of tasks for --lm-eval, which can run code")
     add("--allow-task-code", action="store_true", help="let the files of --task-folder run code")
@@ -126,12 +125,11 @@ def read_input(asked: argparse.Namespace) -> EvaluationInput:
 
     only = tuple(asked.tasks.split(",")) if asked.tasks else ()
     data = asked.data or (None if is_anything_asked(asked) else _own_data(asked.run))
-    harness = {"num_shots": asked.num_shots, "chat_template": asked.chat_template, "max_items": asked.max_items}
-    harness |= {"num_new_tokens": asked.num_new_tokens, "may_run_code": asked.allow_task_code}
+    harness = asked.lm_eval.split(",") if asked.lm_eval else []
     return EvaluationInput(
         tasks=read_bundle(asked.core, only=only) if asked.core else [],
-        chat=read_tasks(asked.chat, only=only, may_run_code=asked.run_code) if asked.chat else [],
-        harness=find_tasks(asked.lm_eval.split(","), folder=asked.task_folder, **harness) if asked.lm_eval else None,
+        chat=read_tasks(asked.chat, only=only) if asked.chat else [],
+        harness=find_tasks(harness, folder=asked.task_folder, may_run_code=asked.allow_task_code) if harness else None,
         texts=[("stdin" if str(path) == "-" else str(path), _texts(path)) for path in asked.text],
         questions=[*(one for path in asked.answers for one in read_questions(path)), *_made(asked.made or 0)],
         dataset=None if data is None else open_dataset(data),

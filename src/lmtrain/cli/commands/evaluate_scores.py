@@ -2,9 +2,9 @@
 
 import argparse
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -13,54 +13,51 @@ from lmtrain.evaluation.answers import ALL, Answered, AnswerScore, Question, sco
 from lmtrain.evaluation.bits_per_byte import TextScore
 from lmtrain.evaluation.chat_tasks import LABELS, ChatTask, score_task
 from lmtrain.evaluation.core import SPREAD_OVER_SEEDS, CoreScore, CoreTask, TaskScore, score_core
-from lmtrain.evaluation.harness_tasks import HarnessScore, HarnessTasks, score_tasks
+from lmtrain.evaluation.harness_tasks import HarnessScore, score_tasks
 from lmtrain.inference.chat import answer_all
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.run.stored_runs.loaded_models import context_of, score_split, score_texts
 from lmtrain.tracking.sweep_file import ASSISTANT
+
+if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
 
 CHAT_ANSWER_TOKENS: Final = 256
 NUM_CORE_TASKS: Final = 22
 SPLITS: Final = ("train", "validation", "test")  # a file of such a name gets another name for its score
 NOISE: Final = "  0 is guessing, 1 no error; +- is the standard error over the items."
 
-Say = Callable[[str], None]
-Named = tuple[str, dict[str, Any]]
+Found = str | tuple[str, dict[str, Any]]  # a line for people, or a score's metric and facts
 
 
-def scores_of(asked: argparse.Namespace, loaded: LoadedModel, wanted: EvaluationInput) -> Iterator[Named]:
-    """Yield the metric and the facts of each score, printed as it comes."""
-
-    def say(line: str) -> None:
-        if not asked.json:
-            print(line, flush=True)
-
+def scores_of(asked: argparse.Namespace, loaded: LoadedModel, wanted: EvaluationInput) -> Iterator[Found]:
+    """Yield each score as it comes, after its line."""
     device = next(loaded.model.parameters()).device.type
     with torch.autocast(device, dtype=torch.bfloat16, enabled=asked.precision == "bf16"):
-        yield from _text_scores(asked, loaded, wanted, say)
+        yield from _text_scores(asked, loaded, wanted)
         if wanted.questions:
-            yield from _answer_scores(asked, loaded, wanted.questions, say)
+            yield from _answer_scores(asked, loaded, wanted.questions)
         if wanted.tasks:
-            yield from _core_scores(asked, loaded, wanted.tasks, say)
+            yield from _core_scores(asked, loaded, wanted.tasks)
         if wanted.chat:
-            yield from _chat_scores(asked, loaded, wanted.chat, say)
+            yield from _chat_scores(asked, loaded, wanted.chat)
         if wanted.harness is not None:
-            yield from _harness_scores(asked, loaded, wanted.harness, say)
+            yield from _harness_scores(asked, loaded, wanted.harness)
 
 
-def _text_scores(asked: argparse.Namespace, loaded: LoadedModel, wanted: EvaluationInput, say: Say) -> Iterator[Named]:
+def _text_scores(asked: argparse.Namespace, loaded: LoadedModel, wanted: EvaluationInput) -> Iterator[Found]:
     sizes = {"context_tokens": asked.context_tokens, "batch_tokens": asked.batch_tokens}
     context = {"context_tokens": context_of(loaded, asked.context_tokens)} if wanted.dataset or wanted.texts else {}
     if (dataset := wanted.dataset) is not None:
         split = asked.split or ("test" if "test" in dataset.splits else "validation")
         score, scored = score_split(loaded, dataset, split, allowed=asked.allow_target, **sizes), dataset.split(split)
         all_bytes = scored.text_bytes if scored.has_loss_mask else None
-        say(bits_line(f"{split} split of {dataset.folder}", score, all_bytes=all_bytes))
+        yield bits_line(f"{split} split of {dataset.folder}", score, all_bytes=all_bytes)
         facts = {"data": dataset.manifest.fingerprint, "split_bytes": scored.text_bytes, **context}
         yield f"evaluation/{split}/bits_per_byte", {**_bits(score), **facts, "is_assistant": scored.has_loss_mask}
     for key, (name, texts) in zip(text_keys([name for name, _ in wanted.texts]), wanted.texts, strict=True):
         score = score_texts(loaded, texts, **sizes)
-        say(bits_line(name, score))
+        yield bits_line(name, score)
         yield (
             f"evaluation/{key}/bits_per_byte",
             {**_bits(score), "text": name, "sha256": _sha256("\n\n".join(texts)), **context},
@@ -95,73 +92,63 @@ def text_keys(names: Sequence[str]) -> list[str]:
     return taken[len(SPLITS) :]
 
 
-def _answer_scores(
-    asked: argparse.Namespace, loaded: LoadedModel, questions: Sequence[Question], say: Say
-) -> Iterator[Named]:
+def _answer_scores(asked: argparse.Namespace, loaded: LoadedModel, questions: Sequence[Question]) -> Iterator[Found]:
     length = asked.num_new_tokens or ANSWER_TOKENS
     written = answer_all(loaded, [one.messages for one in questions], num_new_tokens=length)
     answered = [Answered(one.text, one.finish_reason == "stop") for one in written]
     sha256 = _sha256(repr([(one.messages, one.answer) for one in questions]))
-    say(f"  {'':<20} {'right':>15}   {'commonest answer':>16}   {'ended':>6}")
+    yield f"  {'':<20} {'right':>15}   {'commonest answer':>16}   {'ended':>6}"
     for score in score_answers(questions, answered):
-        say(answers_line(score))
-        place = next(place for place, one in enumerate(questions) if score.kind in (one.kind, ALL))
+        yield answers_line(score)
+        place = next(place for place, one in enumerate(questions) if score.label in (one.kind, ALL))
         sample = {"asked": questions[place].messages[-1]["content"], "said": answered[place].text}
-        yield (
-            f"answers/{score.kind}",
-            {
-                "score": score.accuracy,
-                "standard_error": score.standard_error,
-                "guess": score.guess,
-                "ended": score.ended,
-                "num_items": score.num_items,
-                "sha256": sha256,
-                "samples": [] if score.kind == ALL else [sample],
-            },
-        )
+        facts = {"score": score.accuracy, "standard_error": score.standard_error, "guess": score.guess}
+        facts |= {"ended": score.ended, "num_items": score.num_items, "sha256": sha256}
+        yield f"answers/{score.label}", {**facts, "samples": [] if score.label == ALL else [sample]}
 
 
 def answers_line(score: AnswerScore) -> str:
     """Return the share of right answers with its standard error, that of the commonest answer, and of ended ones."""
     right = f"{score.accuracy:.1%} +- {score.standard_error:.1%}"
-    return f"  {score.kind:<20} {right:>15}   {score.guess:>16.1%}   {score.ended:>6.1%} of {score.num_items:,}"
+    return f"  {score.label:<20} {right:>15}   {score.guess:>16.1%}   {score.ended:>6.1%} of {score.num_items:,}"
 
 
-def _core_scores(
-    asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[CoreTask], say: Say
-) -> Iterator[Named]:
-    core = score_core(
+def _core_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[CoreTask]) -> Iterator[Found]:
+    scored = score_core(
         loaded.model,
         tasks,
         encode=loaded.tokenizer.encode_batch,
         begin_id=loaded.first_id,
         max_items=asked.max_items,
         batch_tokens=asked.batch_tokens,
-        report=lambda task: say(task_line(task)),
     )
-    say(mean_line("CORE", core))
-    say(f"{NOISE}\n  Another training seed moves CORE by {SPREAD_OVER_SEEDS} (one recipe, 20 seeds).")
-    if len(core.tasks) < NUM_CORE_TASKS:
-        say(f"  CORE itself has {NUM_CORE_TASKS} tasks; these are {len(core.tasks)}.")
-    for task in core.tasks:
-        yield f"core/{task.label}", _task_facts(task)
-    yield _mean("core", asked, core)
+    yield from _task_scores("core", scored, asked)
+    yield f"  Another training seed moves CORE by {SPREAD_OVER_SEEDS} (one recipe, 20 seeds)."
+    if len(tasks) < NUM_CORE_TASKS:
+        yield f"  CORE itself has {NUM_CORE_TASKS} tasks; these are {len(tasks)}."
 
 
-def _chat_scores(
-    asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[ChatTask], say: Say
-) -> Iterator[Named]:
+def _chat_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[ChatTask]) -> Iterator[Found]:
     length = asked.num_new_tokens or CHAT_ANSWER_TOKENS
+    scored = (score_task(loaded, task, num_new_tokens=length, max_items=asked.max_items) for task in tasks)
+    yield from _task_scores("chat", scored, asked)
+    if len(tasks) < len(LABELS):
+        yield f"  All tasks are {len(LABELS)}."
+
+
+def _task_scores(group: str, scored: Iterable[TaskScore], asked: argparse.Namespace) -> Iterator[Found]:
+    """Yield each task's score and their mean; that of typed tasks has another name than that of all."""
     scores: list[TaskScore] = []
-    for task in tasks:
-        scores.append(score_task(loaded, task, num_new_tokens=length, max_items=asked.max_items))
-        say(task_line(scores[-1]))
-        yield f"chat/{task.label}", _task_facts(scores[-1])
-    of_core = CoreScore(tuple(scores))
-    say(f"{mean_line('ChatCORE', of_core)}\n{NOISE}")
-    if len(scores) < len(LABELS):
-        say(f"  ChatCORE has {len(LABELS)} tasks.")
-    yield _mean("chat", asked, of_core)
+    for task in scored:
+        scores.append(task)
+        yield task_line(task)
+        facts = {"accuracy": task.accuracy, "baseline": task.baseline, "num_items": task.num_items}
+        yield f"{group}/{task.label}", {"score": task.centred, "standard_error": task.standard_error, **facts}
+    mean, tasks = CoreScore(tuple(scores)), sorted(task.label for task in scores)
+    title = f"{group}: the mean of these {len(tasks)}"
+    yield f"  {title:<32} {mean.core:7.4f} +- {mean.standard_error:.4f}\n{NOISE}"
+    facts = {"score": mean.core, "standard_error": mean.standard_error, "num_tasks": len(tasks), "tasks": tasks}
+    yield f"{group}/mean_of_{len(tasks)}" if asked.tasks else f"{group}/mean", facts
 
 
 def task_line(task: TaskScore) -> str:
@@ -172,31 +159,13 @@ def task_line(task: TaskScore) -> str:
     )
 
 
-def mean_line(name: str, score: CoreScore) -> str:
-    """Return the mean over tasks with its standard error."""
-    title = f"{name}: the mean of these {len(score.tasks)}"
-    return f"  {title:<32} {score.core:7.4f} +- {score.standard_error:.4f}"
-
-
-def _task_facts(task: TaskScore) -> dict[str, Any]:
-    facts = {"accuracy": task.accuracy, "baseline": task.baseline, "num_items": task.num_items}
-    return {"score": task.centred, "standard_error": task.standard_error, **facts}
-
-
-def _mean(group: str, asked: argparse.Namespace, core: CoreScore) -> Named:
-    """Return the mean over tasks; that of typed tasks has another name than that of all."""
-    tasks = sorted(task.label for task in core.tasks)
-    name = f"{group}/mean_of_{len(tasks)}" if asked.tasks else f"{group}/mean"
-    facts = {"score": core.core, "standard_error": core.standard_error, "num_tasks": len(tasks), "tasks": tasks}
-    return name, facts
-
-
-def _harness_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: HarnessTasks, say: Say) -> Iterator[Named]:
+def _harness_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: "TaskManager") -> Iterator[Found]:
     from lmtrain.evaluation.harness_model import HarnessModel
 
     model = HarnessModel(loaded, batch_tokens=asked.batch_tokens)
-    for one in score_tasks(model, tasks):
-        say(harness_line(one))
+    flags = ("num_shots", "chat_template", "max_items", "num_new_tokens")
+    for one in score_tasks(model, asked.lm_eval.split(","), tasks, **{flag: getattr(asked, flag) for flag in flags}):
+        yield harness_line(one)
         facts = {"standard_error": one.standard_error, "num_items": one.num_items, "num_shots": one.num_shots}
         yield f"lm_eval/{one.task}/{one.metric}", {"score": one.value, **facts}
 

@@ -24,7 +24,7 @@ BRACKET: Final = re.compile(r"[(){}\[\]]")
 REFERENCE: Final = re.compile(r"\$\{(\.*)([A-Za-z_][\w.]*)\}")
 # In the words of a pipeline's file, in any spelling: a flag's letters as argparse takes them, a setting's own name.
 IN_A_WORD: Final = re.compile(
-    r"(?<![\w-])--(?:r|al)|oc\.env|\b(?:setup|sbatch|slurm\w*|tracking_uri|repository|address|words)\b\W*[.:=]"
+    r"(?<![\w-])--al|oc\.env|\b(?:setup|sbatch|slurm\w*|tracking_uri|repository|address|words)\b\W*[.:=]"
     r"|\brun\.cache\b|\brun\b\W*=.*\bcache\b\W*:"
 )
 
