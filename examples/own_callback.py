@@ -16,13 +16,11 @@ class WeightNorm(RunCallback):
     """Log the norm of all weights every few steps, into metrics.jsonl and every tracker."""
 
     def __init__(self, *, every_steps: int, context=None) -> None:
-        super().__init__(context)
-        self.interval = StepInterval(every_steps, key="callbacks.weight_norm.every_steps")
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.weight_norm.every_steps"))
 
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
-        if self.interval.is_due(trainer, batch_idx):
-            norm = torch.nn.utils.get_total_norm(list(pl_module.parameters()))
-            self.run.append(trainer.global_step, {"weights/norm": float(norm)})
+    def on_due_step(self, trainer, pl_module) -> None:
+        norm = torch.nn.utils.get_total_norm(list(pl_module.parameters()))
+        self.run.append(trainer.global_step, {"weights/norm": float(norm)})
 ''')
 sys.path.insert(0, ".")
 run = lmtrain.train(

@@ -16,7 +16,7 @@ class Scripted(Validation):
         super().__init__(every_steps=1, **settings)
         self._values = values
 
-    def _validate(self, trainer, module):
+    def on_due_step(self, trainer, pl_module):
         step = trainer.global_step
         assert self.context is not None
         scores = self.context.scores

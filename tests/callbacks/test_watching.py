@@ -53,9 +53,9 @@ def test_ten_steps_skipped_one_after_the_other_stop_the_run(make_run):
 def test_a_hundred_steps_without_a_token_that_is_scored_teach_nothing(make_run):
     health = TrainingHealth(every_steps=4, context=make_run(steps=12).context)
     nothing = [StepRecord(step, float("nan"), 0.0, 0.1, num_tokens=0) for step in range(1, 101)]
-    health._unseen = [*nothing[:99], StepRecord(100, 2.0, 1.0, 0.1), *nothing[:99]]
+    health._take_steps = lambda: [*nothing[:99], StepRecord(100, 2.0, 1.0, 0.1), *nothing[:99]]
     health._look()
-    health._unseen = [nothing[99]]
+    health._take_steps = lambda: [nothing[99]]
     with pytest.raises(DataError, match="Steps 1 to 100 have no token with loss: nothing is learned"):
         health._look()
 

@@ -57,12 +57,10 @@ class Checkpoint(RunCallback):
         folder: Path | None = None,
         context: RunContext | None = None,
     ) -> None:
-        super().__init__(context)
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.checkpoint.every_steps"))
         _check(every_seconds, max_time_share=max_time_share, keep_last=keep_last, from_bytes=background_from_bytes)
-        self._interval = StepInterval(every_steps, key="callbacks.checkpoint.every_steps")
         self._given_folder = folder
         self._scores = HeldOutScores() if context is None else context.scores
-        self._every_steps = every_steps
         self._every_seconds = every_seconds
         self._max_time_share = max_time_share
         self._retention = Retention(keep_last=keep_last, keep_best=keep_best, scores=self._scores)
@@ -75,7 +73,6 @@ class Checkpoint(RunCallback):
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self._interval.last_step = self.run.last_step
         self._folder = self._given_folder or self.run.folder / "checkpoints"
         if isinstance(trainer.strategy.checkpoint_io, TorchCheckpointIO):  # Lightning's own loses data on a full disk
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
@@ -99,11 +96,12 @@ class Checkpoint(RunCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._behind.poll()
-        is_best = self._retention.keep_best and self._scores.is_new_best(trainer.global_step)
+        step, is_end = trainer.global_step, is_step_end(trainer, batch_idx)
+        is_best = self._retention.keep_best and self._scores.is_new_best(step)
         # A plain Trainer's state after its end is that of a new epoch.
-        ends_here = self.context is None and trainer.should_stop and is_step_end(trainer, batch_idx)
-        if is_best or ends_here or self._interval.is_due(trainer, batch_idx) or self._is_time(trainer, batch_idx):
-            self._save(trainer, pl_module, is_last=trainer.global_step >= self.run.last_step.steps)
+        ends_here = self.context is None and trainer.should_stop
+        if is_best or (is_end and (ends_here or self.is_due(step) or self._is_time(trainer))):
+            self._save(trainer, pl_module, is_last=step >= self.run.last_step.steps)
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -136,8 +134,8 @@ class Checkpoint(RunCallback):
             "attempt": context.attempt,
         }
 
-    def _is_time(self, trainer: pl.Trainer, batch_idx: int) -> bool:
-        if self._every_seconds is None or not is_step_end(trainer, batch_idx):
+    def _is_time(self, trainer: pl.Trainer) -> bool:
+        if self._every_seconds is None:
             return False
         if trainer.world_size > 1 and trainer.global_step % AGREE_EVERY_STEPS:
             return False

@@ -4,6 +4,7 @@ Communication behind computing costs nothing: the share counts this rank's time 
 holds both the links and the wait for late ranks.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -17,7 +18,6 @@ from typing_extensions import override
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.tracking.events import TRACED
 from lmtrain.training.context import RunCallback, RunContext
-from lmtrain.training.intervals import is_step_end
 
 STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches
 COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction")
@@ -86,10 +86,8 @@ class Communication(RunCallback):
                 self._trace = _start_trace(pl_module.device)
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self._is_off or not is_step_end(trainer, batch_idx):
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._is_off:
             return
         self._num_steps += 1
         if self._trace is not None:
@@ -146,29 +144,16 @@ def exposed_share(activities: Sequence[Activity]) -> float:
         elif kernels or each.name.startswith(COMPUTE_ON_CPU):
             computes.append(each.span)
     seconds = length_of(activities)
-    return exposed(waits, computes) / seconds if seconds else 0.0
+    return (covered([*waits, *computes]) - covered(computes)) / seconds if seconds else 0.0
 
 
-def exposed(waits: Iterable[Interval], computes: Iterable[Interval]) -> float:
-    """Return how long the union of `waits` is where none of `computes` overlaps it."""
-    computing = merged(computes)
-    return length(merged([*waits, *computing])) - length(computing)
-
-
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Join overlapping intervals, in order."""
-    joined: list[Interval] = []
+def covered(intervals: Iterable[Interval]) -> float:
+    """Return how long at least one of the intervals lasts."""
+    total, reached = 0.0, -math.inf
     for start, end in sorted(intervals):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def length(intervals: Iterable[Interval]) -> float:
-    """Add up disjoint intervals."""
-    return sum(end - start for start, end in intervals)
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 def length_of(activities: Sequence[Activity]) -> float:

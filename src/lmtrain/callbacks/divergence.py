@@ -3,7 +3,6 @@
 import logging
 import math
 from collections import deque
-from typing import Any
 
 import lightning.pytorch as pl
 from typing_extensions import override
@@ -33,31 +32,24 @@ class Divergence(RunCallback):
         every_steps: int = 10,
         context: RunContext | None = None,
     ) -> None:
-        super().__init__(context)
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.divergence.every_steps"))
         if not 1 < most_rise < math.inf:
             raise ConfigurationError(f"callbacks.divergence.most_rise must be above 1, got {most_rise:g}; 3 is usual.")
         require_count("callbacks.divergence.mean_steps", mean_steps)
         self._most_rise = most_rise
-        self._interval = StepInterval(every_steps, key="callbacks.divergence.every_steps")
-        self._unseen: list[StepRecord] = []
         self._recent: deque[float] = deque(maxlen=mean_steps)
         self._lowest = math.inf
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._interval.last_step = self.run.last_step
-        self._unseen = self.steps_of(trainer, pl_module).follow()
+        self._take_steps = self.steps_of(trainer, pl_module).follow()
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if not self._interval.is_due(trainer, batch_idx):
-            return
-        self.steps_of(trainer, pl_module).drain()
-        records = self._unseen.copy()
-        self._unseen.clear()
-        if any(self._has_left(record) for record in records) and trainer.global_step < self.run.last_step.steps:
+    def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if (
+            any(self._has_left(record) for record in self._take_steps())
+            and trainer.global_step < self.run.last_step.steps
+        ):
             trainer.should_stop = True
             self.run.events.mark("divergence", step=trainer.global_step)
             if trainer.is_global_zero:

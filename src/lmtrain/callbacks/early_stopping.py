@@ -13,7 +13,6 @@ from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.events import EARLY_STOPPING
 from lmtrain.training.checkpointing.checkpoints import HeldOutScores
 from lmtrain.training.context import RunCallback, RunContext
-from lmtrain.training.intervals import is_step_end
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,12 +52,9 @@ class EarlyStopping(RunCallback):
         self._stop_if_over(trainer)
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if is_step_end(trainer, batch_idx):  # listed before the validation, it judges a step later
-            self._judge()
-            self._stop_if_over(trainer)
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._judge()  # listed before the validation, it judges a step later
+        self._stop_if_over(trainer)
 
     @override
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -5,7 +5,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import lightning.pytorch as pl
 from typing_extensions import override
@@ -51,9 +51,8 @@ class EvaluateAside(OnlyInRun):
         every_steps: int = 10,
         context: RunContext | None = None,
     ) -> None:
-        super().__init__(context)
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.evaluate_aside.every_steps"))
         require_count("callbacks.evaluate_aside.most_waiting", most_waiting)
-        self._interval = StepInterval(every_steps, key="callbacks.evaluate_aside.every_steps")
         self._most_waiting = most_waiting
         self._words, self._device = words, device
         self._newest_step = 0
@@ -64,7 +63,6 @@ class EvaluateAside(OnlyInRun):
         """Let checkpoints of an abandoned course go, and hold the one resumed from where no scores of it are known."""
         if not self.context.is_main_process:
             return
-        self._interval.last_step = self.context.last_step
         (self.context.folder / FOLDER).mkdir(exist_ok=True)
         for place in held(self.context.folder):
             if step_of(place) > trainer.global_step:
@@ -76,10 +74,8 @@ class EvaluateAside(OnlyInRun):
         self._look()
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self.context.is_main_process and self._interval.is_due(trainer, batch_idx):
+    def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.context.is_main_process:
             self._look()
 
     @override

@@ -18,7 +18,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
 from lmtrain.training.context import RunCallback, RunContext
-from lmtrain.training.intervals import StepInterval, is_step_end
+from lmtrain.training.intervals import StepInterval
 from lmtrain.training.stopping import SIGNALS, StoppedAtOnce, StoppedEarly
 
 LOOK_SECONDS: Final = 1.0
@@ -38,8 +38,7 @@ class GracefulStop(RunCallback):
     """
 
     def __init__(self, *, every_steps: int = 10, context: RunContext | None = None) -> None:
-        super().__init__(context)
-        self._interval = StepInterval(every_steps, key="callbacks.graceful_stop.every_steps")
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.graceful_stop.every_steps"))
         self._received = 0
         self._looked_at = 0.0
         self._has_stepped = False
@@ -49,7 +48,6 @@ class GracefulStop(RunCallback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._interval.last_step = self.run.last_step
         self._received = _replace_own_signals(trainer)
         if threading.current_thread() is threading.main_thread():  # elsewhere Python refuses handlers
             self._previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
@@ -57,15 +55,13 @@ class GracefulStop(RunCallback):
             raise StoppedEarly(self._received)
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        self._has_stepped = self._has_stepped or is_step_end(trainer, batch_idx)
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._has_stepped = True
         self._look_for_request(trainer)
         if trainer.world_size == 1:
-            received = self._received if is_step_end(trainer, batch_idx) else 0
+            received = self._received
         else:
-            received = self._agree(trainer) if self._interval.is_due(trainer, batch_idx) else 0
+            received = self._agree(trainer) if self.is_due(trainer.global_step) else 0
         if received and trainer.global_step < self.run.last_step.steps:
             self._stop(trainer, received)
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from lmtrain.tracking.events import ACCOUNTS
 from lmtrain.training.context import RunCallback, RunContext
-from lmtrain.training.intervals import StepInterval, is_step_end
+from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.time_profiler import TimeProfiler
 
@@ -24,8 +24,7 @@ class Ledger(RunCallback):
     """
 
     def __init__(self, *, every_steps: int = 10, context: RunContext | None = None) -> None:
-        super().__init__(context)
-        self._interval = StepInterval(every_steps, key="callbacks.ledger.every_steps")
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.ledger.every_steps"))
         self._second_step = 0  # of this process
         self._compiled_before = 0.0  # the first step, in evaluations: seconds
         self._counted: tuple[int, int] | None = None  # a step, and the tokens with loss until it
@@ -33,7 +32,6 @@ class Ledger(RunCallback):
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self._interval.last_step = self.run.last_step
         self._stopwatch = self.run.events.stopwatch
         if isinstance(trainer.profiler, PassThroughProfiler):  # pyright: ignore[reportAttributeAccessIssue]
             trainer.profiler = TimeProfiler(self._stopwatch)  # pyright: ignore[reportAttributeAccessIssue]
@@ -48,12 +46,10 @@ class Ledger(RunCallback):
         self._write(trainer.global_step)
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if is_step_end(trainer, batch_idx) and trainer.global_step == self._second_step:
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.global_step == self._second_step:
             self._part_first_step(self._stopwatch.seconds()["compute"])
-        if self._interval.is_due(trainer, batch_idx):
+        if self.is_due(trainer.global_step):
             self._count(trainer, pl_module)
             seconds = self._write(trainer.global_step)
             self.run.events.flush()  # the log has this step: what a kill repeats is then known as lost

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import lightning.pytorch as pl
 from rich.console import Console, Group, RenderableType
@@ -31,7 +31,6 @@ from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.run_log import Point
 from lmtrain.training.context import RunCallback, RunContext, parts_of
-from lmtrain.training.intervals import is_step_end
 from lmtrain.training.stopping import StoppedEarly
 
 REFRESHES_PER_SECOND: Final = 2
@@ -108,10 +107,8 @@ class Progress(RunCallback):
         self._step, self._activity = trainer.global_step, "training"
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if not trainer.is_global_zero or not is_step_end(trainer, batch_idx):
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
             return
         self._step = trainer.global_step
         self._note_pace()

@@ -3,7 +3,7 @@
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import lightning.pytorch as pl
 from typing_extensions import override
@@ -13,7 +13,6 @@ from lmtrain.child_process import python_command
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.machine import start_process_aside
 from lmtrain.training.context import OnlyInRun, RunContext
-from lmtrain.training.intervals import is_step_end
 
 LOG: Final = "push.log"
 # Lowest priority, and no accelerator: the process takes nothing from the run but spare time of the disk and network.
@@ -47,12 +46,10 @@ class Push(OnlyInRun):
         self._process: subprocess.Popen[bytes] | None = None
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         is_due = time.monotonic() - self._last_time >= self._every_seconds
         is_free = self._process is None or self._process.poll() is not None
-        if self.context.is_main_process and is_step_end(trainer, batch_idx) and is_due and is_free:
+        if self.context.is_main_process and is_due and is_free:
             self._start()
 
     @override

@@ -50,9 +50,7 @@ class RunManifest(OnlyInRun):
         write_json(attempt / "devices.json", describe_devices(trainer))
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         steps = self.context.last_step.steps
         if self.context.is_main_process and abs(steps - self._written_steps) > ESTIMATE_TOLERANCE * steps:
             with contextlib.suppress(EnvironmentProblem):  # a full disk does not end a run between saves

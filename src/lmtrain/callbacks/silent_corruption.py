@@ -1,7 +1,7 @@
 """Find a device with wrong results and no error: a micro-batch done twice, and the copies of the weights compared.
 
 One flipped bit is enough for both. The rank is named with its machine, and the run ends with exit code 3, without
-another checkpoint. Off, no hook of a step is there to be called.
+another checkpoint.
 """
 
 import socket
@@ -38,24 +38,23 @@ class SilentCorruption(RunCallback):
     ) -> None:
         super().__init__(context)
         self._groups: list[list[int]] = []
-        self._recompute = self._compare = None
+        self._recompute: StepInterval | None = None
         if recompute_every_steps is not None:
             key = "health.recompute_every_steps"
             self._recompute = StepInterval(recompute_every_steps, key=key)
             self.on_train_batch_start = self._do_twice
         if compare_replicas_every_steps is not None:
             key = self._compare_key = "health.compare_replicas_every_steps"
-            self._compare = StepInterval(compare_replicas_every_steps, key=key)
+            self.step_interval = StepInterval(compare_replicas_every_steps, key=key)
             self.on_train_start = self._find_replicas
-            self.on_train_batch_end = self._compare_replicas
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        for interval in (self._recompute, self._compare):
-            if interval is not None:
-                interval.last_step = self.run.last_step
-        if self._recompute is not None and not isinstance(pl_module, CausalLMModule):
+        if self._recompute is None:
+            return
+        self._recompute.last_step = self.run.last_step
+        if not isinstance(pl_module, CausalLMModule):
             raise ConfigurationError(
                 "health.recompute_every_steps must be null for this module: only CausalLMModule repeats a micro-batch."
             )
@@ -106,14 +105,9 @@ class SilentCorruption(RunCallback):
                 f"Did you mean {self._compare_key}=null?"
             )
 
-    def _compare_replicas(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    @override
+    def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare the copies of the weights."""
-        del outputs, batch
-        assert self._compare is not None
-        if not self._compare.is_due(trainer, batch_idx):
-            return
         model = _model(pl_module)
         names = [name for name, _ in model.named_parameters()]
         sums: list[list[int]] = on_all_ranks(bit_sums(model.parameters()).tolist())

@@ -24,21 +24,15 @@ class StepLog(RunCallback):
     """
 
     def __init__(self, *, every_steps: int = 10, context: RunContext | None = None) -> None:
-        super().__init__(context)
-        self._interval = StepInterval(every_steps, key="callbacks.step_log.every_steps")
-        self._unwritten: list[StepRecord] = []
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.step_log.every_steps"))
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._interval.last_step = self.run.last_step
-        self._unwritten = self.steps_of(trainer, pl_module).follow()
+        self._take_steps = self.steps_of(trainer, pl_module).follow()
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self._interval.is_due(trainer, batch_idx):
-            self._write(trainer, pl_module)
+    def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._write(trainer, pl_module)
 
     @override
     def on_save_checkpoint(
@@ -55,9 +49,7 @@ class StepLog(RunCallback):
     def _write(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Fetch on every rank, so that no rank keeps its history for ever; write on the first."""
         with self.run.events.stopwatch.spending("compute"):  # this waits for the device
-            self.steps_of(trainer, module).drain()
-        records = self._unwritten.copy()
-        self._unwritten.clear()
+            records = self._take_steps()
         if not records:
             return
         measured = list(zip(records, _metrics(records, module), strict=True))

@@ -5,7 +5,7 @@ A GPU's numbers need NVIDIA's package pynvml and its driver; without them there 
 
 import contextlib
 import time
-from typing import Any, Final
+from typing import Final
 
 import lightning.pytorch as pl
 import psutil
@@ -15,7 +15,6 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext
-from lmtrain.training.intervals import is_step_end
 
 SYSTEM: Final = "system/"  # a metric that begins so is on MLflow's page of system metrics
 MEGABYTE: Final = 1e6
@@ -36,12 +35,9 @@ class SystemMetrics(RunCallback):
         self._read_at, self._network = time.monotonic(), _network()
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         now = time.monotonic()
-        is_due = now - self._read_at >= self._every_seconds and is_step_end(trainer, batch_idx)
-        if trainer.is_global_zero and is_due:
+        if trainer.is_global_zero and now - self._read_at >= self._every_seconds:
             self._read_at = now
             with contextlib.suppress(OSError, psutil.Error):  # training goes on without
                 load = {f"{SYSTEM}{name}": round(value, 3) for name, value in self._load().items()}

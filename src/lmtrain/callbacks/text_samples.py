@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import Any, cast
+from typing import cast
 
 import lightning.pytorch as pl
 import torch
@@ -57,7 +57,7 @@ class TextSamples(RunCallback):
         context_tokens: int = 1024,
         context: RunContext | None = None,
     ) -> None:
-        super().__init__(context)
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.text_samples.every_steps"))
         require_count("callbacks.text_samples.num_new_tokens", num_new_tokens)
         self._tokenizer = tokenizer if context is None else context.tokenizer
         self._is_chat = context is not None and _learns_conversations(context)
@@ -65,39 +65,31 @@ class TextSamples(RunCallback):
         self._num_new_tokens, self._context_tokens = num_new_tokens, context_tokens
         self._sampling = Sampling(temperature=temperature, top_k=top_k)
         self._seed = seed
-        self._interval = StepInterval(every_steps, key="callbacks.text_samples.every_steps")
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self._interval.last_step = self.run.last_step
         if self._tokenizer is None:
             raise ConfigurationError("TextSamples: must have tokenizer= in a plain Trainer; add it.")
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self._interval.is_due(trainer, batch_idx):
-            self._sample(trainer, pl_module)
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.context is None and not self.is_due(trainer.global_step):  # its last step was not known
+            self.on_due_step(trainer, pl_module)
 
     @override
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.context is None and not self._interval.includes(trainer.global_step):  # its last step was not known
-            self._sample(trainer, pl_module)
-
-    def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Generate on every rank, since a sharded model needs them all; write on the first."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # training steps still queued are not part of the pause
-        own = module if isinstance(module, CausalLMModule) else None
+        own = pl_module if isinstance(pl_module, CausalLMModule) else None
         average = own.weight_average if own else None
         with (
             self.run.events.pause("text_samples", step=trainer.global_step),
             evaluation_weights(own.weight_holders, own.language_model) if own else nullcontext(),
             average.in_place_of(own.language_model) if own and average else nullcontext(),
         ):
-            text = self._generate(trainer, module, num_new_tokens=self._num_new_tokens)
+            text = self._generate(trainer, pl_module, num_new_tokens=self._num_new_tokens)
         if trainer.is_global_zero:
             prompt = f"User: {self._prompt}\nAssistant: " if self._is_chat else self._prompt
             self._append({"step": trainer.global_step, "prompt": prompt, "text": text})

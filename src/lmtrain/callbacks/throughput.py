@@ -18,7 +18,7 @@ from lmtrain.accounting.observed.metric_names import LOSS_SHARE
 from lmtrain.accounting.training_plan.utilization import model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext, parts_of
-from lmtrain.training.intervals import StepInterval, is_step_end
+from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.peak import device_peak
 from lmtrain.training.step_timer import peak_bytes
@@ -59,8 +59,7 @@ class Throughput(RunCallback):
         peak_flops: float | None = None,
         context: RunContext | None = None,
     ) -> None:
-        super().__init__(context)
-        self._interval = StepInterval(every_steps, key="callbacks.throughput.every_steps")
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.throughput.every_steps"))
         self._flops_per_token, self._peak_flops = flops_per_token, peak_flops
         self._mark: _Mark | None = None
         self._began_at_step, self._began_seconds = 0, 0.0
@@ -69,7 +68,6 @@ class Throughput(RunCallback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._interval.last_step = self.run.last_step
         self._began_at_step, self._began_seconds = trainer.global_step, self._training_seconds()
         if self.context is None:
             self._measure_module(trainer, pl_module)
@@ -95,15 +93,11 @@ class Throughput(RunCallback):
             self._first_step.enter_context(self.run.events.pause("first_step", step=trainer.global_step + 1))
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if not is_step_end(trainer, batch_idx):
-            return
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._mark is None:
             self._first_step.close()
             self._mark = _Mark(trainer.global_step, None, self._training_seconds())
-        if self._interval.is_due(trainer, batch_idx):
+        if self.is_due(trainer.global_step):
             self._append(trainer, pl_module)
 
     @override

@@ -9,7 +9,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext
-from lmtrain.training.intervals import StepInterval, is_step_end
+from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule
 
 STEPS_BEFORE_THE_END: Final = 2  # intervals before the end from which on ranks agree on every step
@@ -27,17 +27,16 @@ class TimeBudget(RunCallback):
     def __init__(
         self, *, every_steps: int = 10, seconds: float | None = None, context: RunContext | None = None
     ) -> None:
-        super().__init__(context)
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.time_budget.every_steps"))
         if seconds is not None and not seconds > 0:
             raise ConfigurationError(f"callbacks.time_budget.seconds must be above 0, got {seconds}.")
         self._every_steps, self._seconds = every_steps, seconds
-        self._interval = StepInterval(every_steps, key="callbacks.time_budget.every_steps")
         self._mark: tuple[int, float] | None = None  # step and moment since which speed is measured
         self._estimated_before: int | None = None  # the last step, by the attempt that wrote the checkpoint
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._last_step = self._interval.last_step = self.run.last_step
+        self._last_step = self.run.last_step
         self._began = time.monotonic()
         if self._seconds is not None:
             self._last_step.seconds = self._seconds
@@ -49,17 +48,15 @@ class TimeBudget(RunCallback):
         self._follow(trainer, pl_module, self._last_step.steps)
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self._last_step.seconds is None or not is_step_end(trainer, batch_idx):
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._last_step.seconds is None:
             return
         step, now = trainer.global_step, time.monotonic()
         if self._mark is None:  # the first step compiled: speed is the later steps'
             self._mark = (step, now)
             return
         near_end = self._last_step.steps - step <= STEPS_BEFORE_THE_END * self._every_steps
-        if trainer.world_size == 1 or near_end or self._interval.includes(step):
+        if trainer.world_size == 1 or near_end or self.is_due(step):
             self._follow(trainer, pl_module, self._estimate(trainer, now))
             if self.context is None and step >= self._last_step.steps:  # a run has its token budget for this
                 trainer.should_stop = True

@@ -27,40 +27,30 @@ class TrainingHealth(RunCallback):
     """
 
     def __init__(self, *, every_steps: int = 10, context: RunContext | None = None) -> None:
-        super().__init__(context)
-        self._interval = StepInterval(every_steps, key="callbacks.training_health.every_steps")
-        self._unseen: list[StepRecord] = []
+        super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.training_health.every_steps"))
         self._spikes: SpikeFilter | None = None
         self._num_skipped = 0  # one after the other, none of them finite
         self._num_without_loss = 0  # one after the other
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._interval.last_step = self.run.last_step
-        self._unseen = self.steps_of(trainer, pl_module).follow()
+        self._take_steps = self.steps_of(trainer, pl_module).follow()
         self._spikes = pl_module.spikes if isinstance(pl_module, CausalLMModule) else None
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self._interval.is_due(trainer, batch_idx):
-            self.steps_of(trainer, pl_module).drain()
-            self._look()
+    def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look()
 
     @override
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         if self._spikes is not None and not self._spikes.takes_back:
-            self.steps_of(trainer, pl_module).drain()
             self._look()
 
     def _look(self) -> None:
         """Judge the steps not yet judged."""
-        unseen = self._unseen.copy()
-        self._unseen.clear()
-        for record in unseen:
+        for record in self._take_steps():
             if record.is_spike:
                 self._answer(record)
             self._num_without_loss = 0 if record.num_tokens else self._num_without_loss + 1

@@ -61,14 +61,14 @@ class Validation(RunCallback):
         tokenizer: Tokenizer | None = None,
         context: RunContext | None = None,
     ) -> None:
-        super().__init__(context)
+        interval = StepInterval(every_steps, num_times=num_passes, key="callbacks.validation.every_steps")
+        super().__init__(context, step_interval=interval)
         passes = HeldOutPasses(split=split, num_passes=num_passes, every_steps=every_steps)  # refuses wrong ones
         if max_tokens is not None and max_tokens < 2:
             raise ConfigurationError(f"callbacks.validation.max_tokens: must be 2 or more, or null, got {max_tokens}.")
         self._split, self._batches, self._tokenizer = split, batches, tokenizer
         self._asked = {"split": split, "max_tokens": max_tokens}
         self._max_tokens = max_tokens or 0
-        self._interval = StepInterval(every_steps, num_times=num_passes, key="callbacks.validation.every_steps")
         if context is not None:
             self._tokenizer = context.tokenizer
             passes.require_split(context.dataset.splits, of=f"data set {context.dataset.folder}")
@@ -83,7 +83,6 @@ class Validation(RunCallback):
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self._interval.last_step = self.run.last_step
         if self._tokenizer is None or (self.context is None and self._batches is None):
             raise ConfigurationError("Validation: must have batches= and tokenizer= in a plain Trainer; add them.")
         self._token_bytes = torch.from_numpy(self._tokenizer.token_bytes())
@@ -91,14 +90,7 @@ class Validation(RunCallback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.global_step == 0:
-            self._validate(trainer, pl_module)
-
-    @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self._interval.is_due(trainer, batch_idx):
-            self._validate(trainer, pl_module)
+            self.on_due_step(trainer, pl_module)
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -109,15 +101,16 @@ class Validation(RunCallback):
         if all(state_dict[name] == value for name, value in self._asked.items()):
             self._max_tokens = int(state_dict["read_tokens"])
 
-    def _validate(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    @override
+    def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # training steps still queued are not part of the pause
         step = trainer.global_step
         with self.run.events.pause("validation", step=step):
-            if isinstance(module, CausalLMModule) and self.context is not None:
-                num_bytes, metrics = self._scores_in_run(trainer, module)
+            if isinstance(pl_module, CausalLMModule) and self.context is not None:
+                num_bytes, metrics = self._scores_in_run(trainer, pl_module)
             else:
-                score = self._score(trainer, PlainModel(module), self._plain_batches(trainer), CrossEntropy())
+                score = self._score(trainer, PlainModel(pl_module), self._plain_batches(trainer), CrossEntropy())
                 num_bytes, metrics = score.num_bytes, _metrics(score)
         counts: dict[str, float] = {VALIDATION_BYTES: num_bytes}
         if self.context is not None:

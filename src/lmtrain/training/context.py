@@ -22,7 +22,7 @@ from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.stopwatch import unix_seconds
 from lmtrain.training.checkpointing.checkpoints import HeldOutScores
-from lmtrain.training.intervals import LastStep, is_step_end
+from lmtrain.training.intervals import LastStep, StepInterval, is_step_end
 from lmtrain.training.step_metrics import StepMetrics, StepSums
 
 IDS: Final = ("input_ids", "tokens", "ids", "x")  # keys of a batch's token ids
@@ -264,19 +264,24 @@ class RunCallback(pl.Callback):
     """A callback that works in a run and in any Trainer.
 
     `run` is what it runs in: the run's context, or the Trainer's own parts. `context` is a run's, None elsewhere.
+    Besides Lightning's hooks it has `on_step_end`, after each optimizer step, and `on_due_step`, after those of
+    `step_interval`.
 
     Example:
         >>> class WeightNorm(RunCallback):
-        ...     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        ...     def __init__(self, *, every_steps, context=None):
+        ...         super().__init__(context, step_interval=StepInterval(every_steps, key="weight_norm.every_steps"))
+        ...
+        ...     def on_due_step(self, trainer, pl_module):
         ...         norm = torch.nn.utils.get_total_norm(pl_module.parameters())
         ...         self.run.append(trainer.global_step, {"my/weight_norm": float(norm)})
     """
 
     run: RunParts
 
-    def __init__(self, context: RunContext | None = None) -> None:
+    def __init__(self, context: RunContext | None = None, *, step_interval: StepInterval | None = None) -> None:
         super().__init__()
-        self.context = context
+        self.context, self.step_interval = context, step_interval
         if context is not None:
             self.run = context  # pyright: ignore[reportAttributeAccessIssue]  # its last step is a cached property
 
@@ -286,6 +291,27 @@ class RunCallback(pl.Callback):
             self.run = parts_of(trainer)
         if not isinstance(getattr(pl_module, "step_metrics", None), StepMetrics):
             parts_of(trainer)  # watches the losses of a module that keeps none
+        if self.step_interval is not None:
+            self.step_interval.last_step = self.run.last_step
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if is_step_end(trainer, batch_idx):
+            self.on_step_end(trainer, pl_module)
+
+    def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Act after an optimizer step; without another definition, after the due ones."""
+        if self.is_due(trainer.global_step):
+            self.on_due_step(trainer, pl_module)
+
+    def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Act after an optimizer step of `step_interval`."""
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a step, counted from 1, is one of `step_interval`."""
+        return self.step_interval is not None and self.step_interval.includes(step)
 
     def steps_of(self, trainer: pl.Trainer, module: pl.LightningModule) -> StepMetrics:
         """Return the losses and norms of finished steps."""
@@ -293,23 +319,16 @@ class RunCallback(pl.Callback):
         return own if isinstance(own, StepMetrics) else parts_of(trainer).steps
 
 
-class OnlyInRun(pl.Callback):
+class OnlyInRun(RunCallback):
     """A callback that belongs to a run of lmtrain: it works with the run's folder, plan and data."""
 
-    def __init__(self, context: RunContext | None) -> None:
-        super().__init__()
-        self._context = context
+    context: RunContext  # pyright: ignore[reportIncompatibleVariableOverride]  # after `setup`
 
-    @property
-    def context(self) -> RunContext:
-        """Return the run's context."""
-        if self._context is None:
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if self.context is None:  # pyright: ignore[reportUnnecessaryComparison]
             name = type(self).__name__
             raise ConfigurationError(
                 f"{name}: must be a callback of a run of lmtrain, got a plain Trainer; leave it out."
             )
-        return self._context
-
-    @override
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        _ = self.context
+        super().setup(trainer, pl_module, stage)

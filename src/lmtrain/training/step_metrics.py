@@ -4,7 +4,7 @@ Reading a value from an accelerator stalls it, so nothing here does, except `dra
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -183,10 +183,18 @@ class StepMetrics:
         self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach(), skip, unix_seconds())
         self._finished.append(self._last_step)
 
-    def follow(self) -> list[StepRecord]:
-        """Return a list for every step from now on, as it is fetched; the follower empties it."""
-        self._followers.append([])
-        return self._followers[-1]
+    def follow(self) -> Callable[[], list[StepRecord]]:
+        """Return a function that drains, and returns the steps from now on, each once. Every rank must call it."""
+        unseen: list[StepRecord] = []
+        self._followers.append(unseen)
+
+        def take() -> list[StepRecord]:
+            self.drain()
+            found = unseen.copy()
+            unseen.clear()
+            return found
+
+        return take
 
     def drain(self) -> list[StepRecord]:
         """Fetch every finished step since the last call, for all who follow: the one host sync of a log interval.
