@@ -15,7 +15,7 @@ from lmtrain.tracking.following import Following
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.status import Status
-from lmtrain.tracking.trackers import PLACE, CsvTable, CsvTracking, TensorboardTracking, WandbTracking
+from lmtrain.tracking.trackers import PLACE, CsvTracking, TensorboardTracking, WandbTracking
 from tests.points import append_point
 from tests.tracking.followed_runs import follow_attempt
 
@@ -25,7 +25,7 @@ ENDED = Status("FINISHED", exit_code=0)
 class Broken(Following):
     name = "it"
 
-    def open_writer(self, run_folder):
+    def open(self, run_folder):
         raise OSError("no space\nleft")
 
 
@@ -65,7 +65,8 @@ def test_a_resumed_run_has_one_row_a_step(tmp_path):
 
 
 def test_a_metric_that_comes_late_gets_a_column_and_earlier_rows_stay(tmp_path):
-    table = CsvTable(tmp_path / "metrics.csv")
+    table = CsvTracking()
+    table.open(RunFolder(tmp_path))
     for step, metrics in enumerate([{"a": 1.0}, {"a": 2.0}, {"b": 3.0}, {"a": float("nan"), "b": 4.0}]):
         table.write([Point(0.0, step, step, metrics)])
     table.close(Status("FINISHED"))

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -41,25 +41,24 @@ class NoTracking(Tracking):
     """Send a run nowhere."""
 
 
-class PointWriter(Protocol):
-    """The tracker's side of a run under way; any error ends the tracking and not the run."""
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Take points, those of the run's start first."""
-        ...
-
-    def close(self, status: Status) -> None:
-        """Write the remaining points, and the run's end."""
-        ...
-
-
 class Following(Tracking):
-    """Follow a run by a thread, from the first point in its folder on; `name` is the tracker's, for people."""
+    """Follow a run by a thread, from the first point in its folder on; `name` is the tracker's, for people.
+
+    The thread calls `open`, `write` and `close`; any error of theirs ends the tracking and not the run.
+    """
 
     name: str
 
-    def open_writer(self, run_folder: RunFolder) -> PointWriter:
-        """Go on with the run of this folder there, or begin it; called by the thread."""
+    def open(self, run_folder: RunFolder) -> None:
+        """Go on with the run of this folder there, or begin it."""
+        raise NotImplementedError
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Take points, those of the run's start first."""
+        raise NotImplementedError
+
+    def close(self, status: Status) -> None:
+        """Write the remaining points, and the run's end."""
         raise NotImplementedError
 
     @override
@@ -86,19 +85,20 @@ class Following(Tracking):
 
     def _follow(self) -> None:
         try:
-            writer, place = self.open_writer(self._folder), LogOffset()
+            self.open(self._folder)
+            place = LogOffset()
             while True:
                 has_ended = self._ended.is_set()  # asked before reading: later points are read once more
                 batch = read_after(self._folder.metrics_path, place)
                 place = batch.next
                 if batch.points:
-                    writer.write(batch.points)
+                    self.write(batch.points)
                 elif has_ended:
                     break
                 else:
                     self._ended.wait(POLL_SECONDS)
             assert self._status is not None
-            writer.close(self._status)
+            self.close(self._status)
         except Exception as error:  # noqa: BLE001  any error of a tracker and its drivers; the run goes on
             self._error = redact_text(f"{type(error).__name__}: {error}").strip().splitlines()[0]
 

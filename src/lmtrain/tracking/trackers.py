@@ -7,7 +7,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ from lmtrain.missing_package import install_command
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.durable import open_inside
 from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.following import Following, PointWriter, SentPoints
+from lmtrain.tracking.following import Following, SentPoints
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
@@ -29,26 +29,23 @@ FIRST: Final = ("step", "tokens", "time")
 
 
 class CsvTracking(Following):
-    """Keep `metrics.csv` in the run's folder: step, tokens, unix seconds, then a column a metric."""
+    """Keep `metrics.csv` in the run's folder: step, tokens, unix seconds, then a column a metric.
+
+    It grows by rows, and is written again where a metric is new; a step's points share a row.
+    """
 
     name = "metrics.csv"
 
     @override
-    def open_writer(self, run_folder: RunFolder) -> PointWriter:
+    def open(self, run_folder: RunFolder) -> None:
         """Begin the table again, with the points of earlier attempts."""
-        return CsvTable(run_folder.path / "metrics.csv")
-
-
-class CsvTable:
-    """A table that grows by rows, and is written again where a metric is new; a step's points share a row."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = run_folder.path / "metrics.csv"
+        self._path.unlink(missing_ok=True)
         self._columns: list[str] = [*FIRST]
         self._rows: list[dict[str, float]] = []
         self._num_written = 0
-        path.unlink(missing_ok=True)
 
+    @override
     def write(self, points: Sequence[Point]) -> None:
         """Add the rows of whole steps; the newest waits for its other points."""
         for point in points:
@@ -57,9 +54,8 @@ class CsvTable:
             self._rows[-1] |= {"time": point.time, **point.metrics}
         self._add(self._rows[:-1])
 
+    @override
     def close(self, status: Status) -> None:
-        """Add the last row."""
-        del status
         self._add(self._rows)
 
     def _add(self, rows: Sequence[Mapping[str, float]]) -> None:
@@ -75,7 +71,7 @@ class CsvTable:
 
 
 class TensorboardTracking(Following):
-    """Keep TensorBoard's event files in the run's folder `tensorboard`.
+    """Keep TensorBoard's event files in the run's folder `tensorboard`: curves over steps, and the config as a text.
 
     Raises: EnvironmentProblem without the package.
     """
@@ -86,15 +82,8 @@ class TensorboardTracking(Following):
         require_package("tensorboard", logger="tensorboard")
 
     @override
-    def open_writer(self, run_folder: RunFolder) -> PointWriter:
+    def open(self, run_folder: RunFolder) -> None:
         """Begin the event files again, with the points of earlier attempts."""
-        return EventFiles(run_folder)
-
-
-class EventFiles:
-    """A run's curves over steps, and its config as a text."""
-
-    def __init__(self, run_folder: RunFolder) -> None:
         from torch.utils.tensorboard import SummaryWriter  # torch and tensorboard: seconds
 
         folder: Path = run_folder.path / "tensorboard"
@@ -103,44 +92,44 @@ class EventFiles:
         lines = json.dumps(_config(run_folder), indent=2).splitlines()
         self._writer.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown: as it stands
 
+    @override
     def write(self, points: Sequence[Point]) -> None:
-        """Add points and flush them, to be seen."""
         for point in points:
             for name, value in point.metrics.items():
                 self._writer.add_scalar(name, value, point.step, walltime=point.time)
-        self._writer.flush()
+        self._writer.flush()  # to be seen
 
+    @override
     def close(self, status: Status) -> None:
-        """Write the remaining points."""
-        del status
         self._writer.close()
 
 
-class ServiceRun:
-    """A run of a service to which a point is sent where no attempt sent it before; the service has no NaN."""
+class ServiceTracking(Following):
+    """A service to which a point is sent where no attempt sent it before; infinite values and NaN are left out.
 
-    def __init__(
-        self, sent: SentPoints, *, log: Callable[[Point, dict[str, float]], object], finish: Callable[[Status], object]
-    ) -> None:
-        self._sent, self._log, self._finish = sent, log, finish
+    `open` sets the service's `run` and the points that it has been `sent`.
+    """
 
+    run: Any
+    sent: SentPoints
+
+    def log(self, point: Point, values: dict[str, float]) -> None:
+        """Send some values of a point."""
+        raise NotImplementedError
+
+    @override
     def write(self, points: Sequence[Point]) -> None:
-        """Send the points missing there; infinite values and NaN are left out."""
         for point in points:
-            finite = {key: value for key, value in self._sent.take_missing(point).items() if math.isfinite(value)}
+            finite = {key: value for key, value in self.sent.take_missing(point).items() if math.isfinite(value)}
             if finite:
-                self._log(point, {"tokens": point.tokens, **finite})
-        self._sent.keep()
-
-    def close(self, status: Status) -> None:
-        """Write the remaining points."""
-        self._finish(status)
+                self.log(point, {"tokens": point.tokens, **finite})
+        self.sent.keep()
 
 
 PLACE: Final = "TRACKIO_DIR"  # read by the package when it is imported
 
 
-class TrackioTracking(Following):
+class TrackioTracking(ServiceTracking):
     """Track runs in Trackio's own folder, `trackio` next to the runs; the variable TRACKIO_DIR names another.
 
     Raises: EnvironmentProblem without the package.
@@ -158,14 +147,13 @@ class TrackioTracking(Following):
         super().start(run_folder)
 
     @override
-    def open_writer(self, run_folder: RunFolder) -> PointWriter:
+    def open(self, run_folder: RunFolder) -> None:
         import trackio  # pyright: ignore[reportMissingImports]  not in the lock
 
         name = str(run_folder.path.relative_to(run_folder.root))
-        sent = SentPoints(
-            run_folder.path / "trackio_state.json", store=f"{os.environ.get(PLACE)} {self.project} {name}"
-        )
-        run: Any = trackio.init(
+        store = f"{os.environ.get(PLACE)} {self.project} {name}"
+        self.sent = SentPoints(run_folder.path / "trackio_state.json", store=store)
+        self.run = trackio.init(
             project=self.project,
             name=name,
             group=run_folder.read_identity().get("sweep"),
@@ -175,16 +163,21 @@ class TrackioTracking(Following):
             auto_log_gpu=False,
             auto_log_cpu=False,
         )
-        return ServiceRun(
-            sent, log=lambda point, values: run.log(values, step=point.step), finish=lambda _: run.finish()
-        )
+
+    @override
+    def log(self, point: Point, values: dict[str, float]) -> None:
+        self.run.log(values, step=point.step)
+
+    @override
+    def close(self, status: Status) -> None:
+        self.run.finish()
 
 
 Mode = Literal["online", "offline"]
 HOST: Final = "api.wandb.ai"
 
 
-class WandbTracking(Following):
+class WandbTracking(ServiceTracking):
     """Track runs in Weights & Biases; `entity` None is the account's own, `offline` waits for `wandb sync`.
 
     Raises: EnvironmentProblem without the package, or online without a key.
@@ -203,12 +196,13 @@ class WandbTracking(Following):
             )
 
     @override
-    def open_writer(self, run_folder: RunFolder) -> PointWriter:
+    def open(self, run_folder: RunFolder) -> None:
         import wandb  # seconds
 
         identity = str(run_folder.read_identity().get("run", run_folder.path))
         config = _config(run_folder)
-        run = wandb.init(
+        self.sent = SentPoints(run_folder.path / "wandb_state.json", store=f"{self.entity}/{self.project}")
+        self.run = wandb.init(
             project=self.project,
             entity=self.entity,
             mode=self.mode,
@@ -221,14 +215,16 @@ class WandbTracking(Following):
             config=config,
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_meta=True),
         )
-        run.define_metric("*", step_metric="step")
+        self.run.define_metric("*", step_metric="step")
 
-        def finish(status: Status) -> None:
-            """Give the run its end; a clean stop, to go on with the same command, is not a failure."""
-            run.finish(exit_code=0 if status.is_clean_stop else status.exit_code or 0)
+    @override
+    def log(self, point: Point, values: dict[str, float]) -> None:
+        self.run.log({"step": point.step, **values})
 
-        sent = SentPoints(run_folder.path / "wandb_state.json", store=f"{self.entity}/{self.project}")
-        return ServiceRun(sent, log=lambda point, values: run.log({"step": point.step, **values}), finish=finish)
+    @override
+    def close(self, status: Status) -> None:
+        """Give the run its end; a clean stop, to go on with the same command, is not a failure."""
+        self.run.finish(exit_code=0 if status.is_clean_stop else status.exit_code or 0)
 
 
 def has_key() -> bool:
