@@ -76,15 +76,15 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str = "") -> Generator[None]:
-    """Hold the lock file at path while the body runs; note names its holder to others.
+def file_lock(path: Path, *, wait_seconds: float, refusal: str = "") -> Generator[None]:
+    """Hold the lock file at path while the body runs; in it stand this process's number and machine.
 
     This is a record lock: unlike flock it is not inherited by forked loader workers, which outlive a killed run for a
     moment.
 
     Raises:
-        EnvironmentProblem: It cannot be written, or is not free in time; then the message is refusal, with the holder's
-            note for HOLDER.
+        EnvironmentProblem: It cannot be written, or is not free in time; then the message is refusal, with the holder
+            for HOLDER.
     """
     try:
         descriptor = open_inside(path.parent, path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -99,14 +99,9 @@ def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str =
                 raise EnvironmentProblem((refusal or f"{path} is held by HOLDER.").replace("HOLDER", holder))
             time.sleep(POLL_SECONDS)
         file.truncate(0)
-        file.write(note)
+        file.write(f"{os.getpid()} on {socket.gethostname()}\n")
         file.flush()  # through this very file: closing another one on this path would drop the lock
         yield
-
-
-def this_process() -> str:
-    """Return this process's number and machine, for the note of a lock."""
-    return f"{os.getpid()} on {socket.gethostname()}"
 
 
 def is_held(path: Path) -> bool:

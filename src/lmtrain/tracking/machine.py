@@ -100,7 +100,7 @@ RANKS: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
 
 
 def start_process_aside(
-    command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None, stdin: int = subprocess.DEVNULL
 ) -> "subprocess.Popen[bytes]":
     """Start a command in a separate session, with its output at the end of `log` and more of an environment.
 
@@ -110,6 +110,4 @@ def start_process_aside(
     own = {name: value for name, value in python_environment().items() if name not in RANKS} | dict(environment or {})
     descriptor = open_inside(log.parent, log.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with os.fdopen(descriptor, "ab") as file:
-        return subprocess.Popen(
-            [*command], stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=own, start_new_session=True
-        )
+        return subprocess.Popen([*command], stdin=stdin, stdout=file, stderr=file, env=own, start_new_session=True)

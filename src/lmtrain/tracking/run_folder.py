@@ -19,7 +19,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.durable import fsync, links_in
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.atomic_files import file_lock, this_process
+from lmtrain.tracking.atomic_files import file_lock
 from lmtrain.tracking.machine import describe_environment, describe_git, describe_versions
 from lmtrain.tracking.redaction import redact_override, redact_text
 
@@ -108,9 +108,8 @@ class RunFolder:
             f"run.name={self.name} is already being trained by process HOLDER; "
             "wait for it, stop it, or choose another name."
         )
-        note = f"{this_process()}\n"
         self.require_own_files()
-        with file_lock(self.path / ".lock", wait_seconds=wait_seconds, note=note, refusal=refusal):
+        with file_lock(self.path / ".lock", wait_seconds=wait_seconds, refusal=refusal):
             yield
 
     def attempts(self) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.atomic_files import file_lock, is_held, storage_problem, this_process
+from lmtrain.tracking.atomic_files import file_lock, is_held, storage_problem
 from lmtrain.tracking.run_folder import forget_stop
 
 NAME: Final = "sweep.json"
@@ -199,8 +199,7 @@ def held_sweep(folder: Path) -> Generator[None]:
         f"{folder} is a sweep under way in process HOLDER; wait for it, stop it (lmtrain stop), or choose another "
         "run.name."
     )
-    note = f"{this_process()}\n"
-    with file_lock(folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=refusal):
+    with file_lock(folder / LOCK, wait_seconds=WAIT_SECONDS, refusal=refusal):
         forget_stop(folder)
         yield
 

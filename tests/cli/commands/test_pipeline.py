@@ -84,12 +84,12 @@ def test_two_pipelines_of_one_name_are_not_run_at_once(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     hold = (
         "import sys\nfrom pathlib import Path\nfrom lmtrain.tracking.atomic_files import file_lock\n"
-        "with file_lock(Path(sys.argv[1]), wait_seconds=0, note='7 on here'):\n    print(flush=True)\n    input()"
+        "with file_lock(Path(sys.argv[1]), wait_seconds=0):\n    print(flush=True)\n    input()"
     )
     words = [sys.executable, "-c", hold, str(tmp_path / "p" / ".lock")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(EnvironmentProblem, match="p is being run by process 7 on here; wait for it, or"):
+        with pytest.raises(EnvironmentProblem, match=rf"p is being run by process {other.pid} on .*; wait for it, or"):
             pipeline([f"run.root={tmp_path}", "run.name=p"])
         other.communicate(b"\n")

@@ -17,7 +17,7 @@ from lmtrain.run.pipelines.plan import plan_pipeline, require_stages
 from lmtrain.run.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.run.pipelines.stages import EVALUATE, EXPORT, TRAIN, CommandPipeline, read_pipeline, shows_config
 from lmtrain.run.stored_runs.find_run import require_pipeline_folder
-from lmtrain.tracking.atomic_files import file_lock, this_process, write_text
+from lmtrain.tracking.atomic_files import file_lock, write_text
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.tracking.scores import tell_mlflow
 
@@ -63,8 +63,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     require_stages(read, _readers())
     read.folder.mkdir(parents=True, exist_ok=True)
     busy = f"{read.folder} is being run by process HOLDER; wait for it, or choose another run.name."
-    note = f"{this_process()}\n"
-    with file_lock(read.folder / LOCK, wait_seconds=WAIT_SECONDS, note=note, refusal=busy):
+    with file_lock(read.folder / LOCK, wait_seconds=WAIT_SECONDS, refusal=busy):
         return _run(read, is_json=asked.json)
 
 

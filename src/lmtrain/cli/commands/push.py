@@ -29,7 +29,7 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
         raise ConfigurationError(f"RUN={asked.run} is not a folder; give runs/NAME.")
     from lmtrain.interop.hub_repository import require_repository, send_folder
     from lmtrain.run.stored_runs.exported_models import PUSH_FOLDER, make_push_folder
-    from lmtrain.tracking.atomic_files import file_lock, this_process
+    from lmtrain.tracking.atomic_files import file_lock
 
     token = require_repository(asked.repository)
     (run / PUSH_FOLDER).mkdir(exist_ok=True)
@@ -37,8 +37,7 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     lock = file_lock(
         run / PUSH_FOLDER / LOCK,
         wait_seconds=WAIT_SECONDS,
-        note=f"process {this_process()}, to {asked.repository}",
-        refusal=f"{run} is being pushed by HOLDER; wait for it.",
+        refusal=f"{run} is being pushed by process HOLDER; wait for it.",
     )
     with lock:
         folder = make_push_folder(asked.run, weights=asked.weights, allowed=asked.allow_target)

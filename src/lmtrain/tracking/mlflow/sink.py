@@ -113,7 +113,7 @@ def follow(
     Failures are repeated for as long as the run goes on, and for drain_seconds after it.
     """
     folder = RunFolder(run_folder)
-    with file_lock(folder.path / ".mlflow.lock", wait_seconds=PREDECESSOR_SECONDS, note=str(os.getpid())):
+    with file_lock(folder.path / ".mlflow.lock", wait_seconds=PREDECESSOR_SECONDS):
         sink = Sink(folder, store)
         deadline, pause = float("inf"), FIRST_PAUSE_SECONDS
         while True:

@@ -11,10 +11,10 @@ from typing import Final
 from typing_extensions import override
 
 from lmtrain.accounting.options.typed_alone import TypedAlone
-from lmtrain.child_process import python_command, python_environment
+from lmtrain.child_process import python_command
 from lmtrain.errors import ConfigurationError
-from lmtrain.storage.durable import open_inside
 from lmtrain.tracking.following import AT_ONCE_SECONDS, Tracking
+from lmtrain.tracking.machine import start_process_aside
 from lmtrain.tracking.mlflow.client import Store, check_uri, default_uri, open_client, remember_server
 from lmtrain.tracking.mlflow.sink import SinkState, read_state, write_state
 from lmtrain.tracking.redaction import redact, redact_text
@@ -46,17 +46,9 @@ class MlflowTracking(Tracking):
         run_folder.note({"mlflow": redact({"tracking_uri": uri, "experiment": self.experiment})})
         write_state(run_folder.path, SinkState(run_id=read_state(run_folder.path).run_id))
         settings = {"tracking_uri": uri, "experiment": self.experiment, "drain_seconds": self.drain_seconds}
-        log_folder = (run_folder.attempts() or [run_folder.path])[-1]
-        descriptor = open_inside(log_folder, "mlflow.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        with os.fdopen(descriptor, "ab") as log:
-            self._process = subprocess.Popen(
-                python_command("-m", "lmtrain.tracking.mlflow.sink", str(run_folder.path)),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=python_environment(),
-                start_new_session=True,
-            )
+        log = (run_folder.attempts() or [run_folder.path])[-1] / "mlflow.log"
+        command = python_command("-m", "lmtrain.tracking.mlflow.sink", str(run_folder.path))
+        self._process = start_process_aside(command, log=log, stdin=subprocess.PIPE)
         assert self._process.stdin is not None
         with self._process.stdin as stdin:  # not the command line, which others can read
             stdin.write(json.dumps({**settings, "trainer": os.getpid()}).encode())
