@@ -7,7 +7,6 @@ import importlib.util
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
@@ -27,23 +26,15 @@ SPACES: Final[Any] = {"whitespace_flexible": False, "item_separator": ", ", "key
 
 
 @final
-@dataclass(frozen=True)
 class Grammar:
-    """A grammar for the tokens of a model, as llguidance's matcher of a text without any token."""
-
-    matcher: Any
-
-    def begin(self) -> "GrammarState":
-        """Return the state of such a text."""
-        return GrammarState(self.matcher.deep_copy())
-
-
-@final
-class GrammarState:
-    """How far a text has followed its grammar."""
+    """A grammar for the tokens of a model and how far a text has followed it, as llguidance's matcher."""
 
     def __init__(self, matcher: Any) -> None:
         self._matcher = matcher
+
+    def begin(self) -> "Grammar":
+        """Return the grammar for another text."""
+        return Grammar(self._matcher.deep_copy())
 
     @property
     def is_complete(self) -> bool:

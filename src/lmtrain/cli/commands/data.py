@@ -3,7 +3,6 @@
 import argparse
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,27 +24,8 @@ if TYPE_CHECKING:
     from lmtrain.evaluation.document_losses import DocumentPiece
     from lmtrain.run.stored_runs.trained_step import TrainedStep
 
+Document = dict[str, Any]  # as --json prints it
 AROUND: Final = (8, 12)  # tokens shown before the least expected one, and from it on
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepDocument:
-    """A document, or a piece of one, of a step: its place, its loss in nats per token, and its text.
-
-    `worst` is the text around its least expected token, None if it was not scored; `source` is of a mixture.
-    """
-
-    sequence: int
-    rank: int
-    micro_step: int
-    row: int
-    first_token: int
-    num_tokens: int
-    num_learned: int
-    nats_per_token: float | None
-    worst: str | None
-    text: str
-    source: str | None = None
 
 
 def data(words: list[str], *, program: str = "lmtrain data") -> int:
@@ -82,7 +62,7 @@ def _checkpoint(run: Path, step: int) -> CheckpointFacts | None:
     return earlier[-1] if earlier else kept[0] if kept else None
 
 
-def _documents(step: "TrainedStep", scored_by: CheckpointFacts | None, asked: argparse.Namespace) -> list[StepDocument]:
+def _documents(step: "TrainedStep", scored_by: CheckpointFacts | None, asked: argparse.Namespace) -> list[Document]:
     from lmtrain.evaluation.document_losses import document_pieces, token_nats
 
     nats = None
@@ -95,46 +75,53 @@ def _documents(step: "TrainedStep", scored_by: CheckpointFacts | None, asked: ar
     return [_document(step, piece) for piece in pieces]
 
 
-def _document(step: "TrainedStep", piece: "DocumentPiece") -> StepDocument:
+def _document(step: "TrainedStep", piece: "DocumentPiece") -> Document:
+    """Return a document, or a piece of one: its place, its loss in nats per token, and its text.
+
+    `worst` is the text around its least expected token, None if it was not scored; `source` is of a mixture.
+    """
     batch, (before, after) = step.batch, AROUND
     rank, within = divmod(piece.row, batch.sequences_per_rank)
     worst = piece.ids[max(0, piece.worst - before) : piece.worst + after]
-    return StepDocument(
-        sequence=piece.row,
-        rank=rank * batch.num_copies * batch.num_stages,
-        micro_step=within // batch.sequences_per_micro_step,
-        row=int(step.numbers[piece.row]),
-        first_token=piece.start,
-        num_tokens=len(piece.ids),
-        num_learned=piece.num_learned,
-        nats_per_token=piece.mean_nats,
-        worst=None if piece.nats is None else step.tokenizer.decode(worst.tolist()),
-        text=step.tokenizer.decode(piece.ids.tolist()),
-        source=step.sources[piece.row] if step.sources else None,
-    )
+    return {
+        "sequence": piece.row,
+        "rank": rank * batch.num_copies * batch.num_stages,
+        "micro_step": within // batch.sequences_per_micro_step,
+        "row": int(step.numbers[piece.row]),
+        "first_token": piece.start,
+        "num_tokens": len(piece.ids),
+        "num_learned": piece.num_learned,
+        "nats_per_token": piece.mean_nats,
+        "worst": None if piece.nats is None else step.tokenizer.decode(worst.tolist()),
+        "text": step.tokenizer.decode(piece.ids.tolist()),
+        "source": step.sources[piece.row] if step.sources else None,
+    }
 
 
-def by_loss(documents: Sequence[StepDocument]) -> list[StepDocument]:
+def by_loss(documents: Sequence[Document]) -> list[Document]:
     """Sort the documents, NaN and the highest loss first; unscored ones stay in their order, last."""
-    scored = [(one.nats_per_token, one) for one in documents if one.nats_per_token is not None]
-    scored.sort(key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
-    return [*(one for _, one in reversed(scored)), *(one for one in documents if one.nats_per_token is None)]
+
+    def rank(one: Document) -> float:
+        loss = one["nats_per_token"]
+        return math.inf if loss is None else -math.inf if math.isnan(loss) else -loss
+
+    return sorted(documents, key=rank)
 
 
-def documents_table(documents: Sequence[StepDocument]) -> Table:
+def documents_table(documents: Sequence[Document]) -> Table:
     """Return a table with a line per document."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    is_mixed = any(one.source is not None for one in documents)
+    is_mixed = any(one["source"] is not None for one in documents)
     if is_mixed:
         table.add_column("source", no_wrap=True)
     for name in ("seq.", "rank", "micro", "row", "tokens", "nats/token"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("text, around its least expected token", no_wrap=True, overflow="ellipsis", ratio=1)
     for one in documents:
-        place = (str(one.sequence), str(one.rank), str(one.micro_step), f"{one.row:,}", f"{one.num_tokens:,}")
-        loss = "-" if one.nats_per_token is None else f"{one.nats_per_token:.3f}"
-        source = [visible(one.source or "")] if is_mixed else []
-        text = one.worst if one.worst is not None else one.text
+        place = [f"{one[name]:,}" for name in ("sequence", "rank", "micro_step", "row", "num_tokens")]
+        loss = "-" if one["nats_per_token"] is None else f"{one['nats_per_token']:.3f}"
+        source = [visible(one["source"] or "")] if is_mixed else []
+        text = one["text"] if one["worst"] is None else one["worst"]
         line = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
         table.add_row(*source, *place, loss, line)
     return table
@@ -152,14 +139,14 @@ def _head(step: "TrainedStep", scored_by: CheckpointFacts | None) -> list[str]:
     return [f"step {step.step:,} of {step.run}{loss}", f"{size}; {weights}", f"data {step.data}"]
 
 
-def _to_json(step: "TrainedStep", scored_by: CheckpointFacts | None, documents: list[StepDocument]) -> dict[str, Any]:
+def _to_json(step: "TrainedStep", scored_by: CheckpointFacts | None, documents: list[Document]) -> dict[str, Any]:
     return {
         "run": str(step.run),
         "step": step.step,
         "loss": step.loss,
         "data": step.data,
         "scored_by_step": None if scored_by is None else scored_by.step,
-        "documents": [asdict(one) for one in documents],
+        "documents": documents,
     }
 
 

@@ -24,8 +24,7 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
     asked = _parser(program).parse_args(words)
     require_free(asked.out, name="OUT")
     require_source(asked.source, key="SOURCE")
-    name = asked.source.name
-    facts, line = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}[asked.format](asked, name)
+    facts, line = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}[asked.format](asked)
     print_json(facts) if asked.json else print(line)
     return EXIT_DONE
 
@@ -35,17 +34,15 @@ def require_flags(words: Sequence[str]) -> None:
     _parser("lmtrain export").parse_args([*words])
 
 
-def _hugging_face(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
-    del name
+def _hugging_face(asked: argparse.Namespace) -> tuple[dict[str, Any], str]:
     config = _export_to(asked, asked.out)
     architecture, trust = config["architectures"][0], ", trust_remote_code=True" if "auto_map" in config else ""
     line = f"{asked.out}: {architecture}, for AutoModelForCausalLM.from_pretrained(...{trust})"
     return {"folder": str(asked.out), "architecture": architecture}, line
 
 
-def _peft(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
+def _peft(asked: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Write a run's adapter alone, for PeftModel.from_pretrained over the exported base."""
-    del name
     from lmtrain.interop.peft_adapters import export_peft
     from lmtrain.run.stored_runs.exported_models import adapted_model
 
@@ -74,7 +71,7 @@ def _peft(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     return {"folder": str(asked.out), "rank": found.adapter.rank, "modules": modules}, line
 
 
-def _gguf(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
+def _gguf(asked: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Export into a hidden folder next to OUT, and write the file from there.
 
     Raises:
@@ -87,7 +84,7 @@ def _gguf(asked: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     shutil.rmtree(folder, ignore_errors=True)  # of a killed export
     try:
         _export_to(asked, folder)
-        note = write_gguf(folder, asked.out, output_type=asked.outtype, name=name)
+        note = write_gguf(folder, asked.out, output_type=asked.outtype, name=asked.source.name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return {"file": str(asked.out), "note": note}, f"{asked.out}: for llama.cpp" + (f"\n  {note}" if note else "")

@@ -39,26 +39,21 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
         return _answer_file(asked)
     if asked.out is not None:
         raise ConfigurationError(f"--out {asked.out} needs --prompts FILE; add it, or leave --out out.")
-    text = asked.prompt if asked.prompt != "-" else sys.stdin.read()
-    return _print_json(asked, text) if asked.json else _print_text(asked, text)
+    return _continue(asked, asked.prompt if asked.prompt != "-" else sys.stdin.read())
 
 
-def _print_json(asked: argparse.Namespace, text: str) -> int:
+def _continue(asked: argparse.Namespace, text: str) -> int:
+    """Print a prompt and its continuation as it comes, or one JSON object."""
     loaded = read_model(asked)
     request = _request(asked, loaded, text, index=0)
-    (written,) = loaded.engine().write([request])
-    print_json({"prompt": text, **_answer(written)})
-    return EXIT_DONE
-
-
-def _print_text(asked: argparse.Namespace, text: str) -> int:
-    loaded = read_model(asked)
-    request = _request(asked, loaded, text, index=0)
-    engine = loaded.engine()
+    if asked.json:
+        (written,) = loaded.engine().write([request])
+        print_json({"prompt": text, **_answer(written)})
+        return EXIT_DONE
     shown = visible if sys.stdout.isatty() else str  # a file or pipe gets the text unchanged
     print(shown(text), end="", flush=True)
     has_slid = False
-    for delta in engine.run([request]):
+    for delta in loaded.engine().run([request]):
         print(shown(delta.text), end="", flush=True)
         has_slid = delta.generation.begins_at > 0
     print()

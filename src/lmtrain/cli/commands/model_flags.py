@@ -45,7 +45,7 @@ def add_sampling(parser: argparse.ArgumentParser, *, num_new_tokens: int) -> Non
     add("--seed", type=int, default=0, help="of the sampling (0)")
 
 
-def read_sampling(asked: argparse.Namespace, **changed: Any) -> "Sampling":
+def read_sampling(asked: argparse.Namespace) -> "Sampling":
     """Return the typed settings.
 
     Raises:
@@ -57,7 +57,7 @@ def read_sampling(asked: argparse.Namespace, **changed: Any) -> "Sampling":
         raise ConfigurationError("--stop: must not be empty; leave it out.")
     names = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
     settings: dict[str, Any] = {name: getattr(asked, name) for name in names} | {"top_k": asked.top_k or None}
-    return Sampling(**{**settings, **changed})
+    return Sampling(**settings)
 
 
 def require_model(asked: argparse.Namespace) -> None:

@@ -1,64 +1,35 @@
 """The last line of `train --json`: how a run or a sweep ended, for the program that started it."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.errors import (
-    EXIT_DONE,
-    EXIT_INTERRUPTED,
-    EXIT_REQUEUE,
-    EXIT_TERMINATED,
-    LMTRAIN_ERRORS,
-)
-from lmtrain.json_output import print_json
+from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.events import EARLY_STOPPING
-from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.sweep_file import read_sweep
 
 STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated", EXIT_REQUEUE: "queue me again"}
 
 
-@dataclass(kw_only=True)
-class OutcomeLine:
-    """The line that --json asks for; `folder` is of the run or sweep."""
-
-    speaks: bool = True
-    folder: Path | None = None
-    _message: str | None = field(default=None, init=False)
-
-    def print_after(self, train: Callable[[], int]) -> int:
-        """Train, and print the line whatever the end; return the exit code."""
-        code = 1
-        try:
-            code = train()
-        except LMTRAIN_ERRORS as error:
-            code, self._message = error.exit_code, redact_text(str(error))
-            raise
-        finally:
-            if self.speaks:
-                print_json(self._line(code))
-        return code
-
-    def _line(self, code: int) -> dict[str, Any]:
-        line: dict[str, Any] = {"exit_code": code, "exit_reason": self._message or STOPPED.get(code, ""), "run": None}
-        if self.folder is None or not self.folder.exists():
-            return line
-        book = read_sweep(self.folder)
-        if book is not None:
-            best, states = book.best_trial(), [trial.state for trial in book.trials]
-            return line | {
-                "exit_reason": line["exit_reason"] or book.reason or "",
-                "sweep": str(self.folder),
-                "metric": book.metric,
-                "trials": {state: states.count(state) for state in dict.fromkeys(states)},
-                "best": None if best is None else asdict(best),
-                "unranked": book.unranked,
-            }
-        return line | run_outcome(self.folder, code, self._message)
+def outcome_line(folder: Path | None, code: int, message: str | None = None) -> dict[str, Any]:
+    """Return the line that --json asks for, of a run's or a sweep's folder (None: it has none yet) and its end."""
+    line: dict[str, Any] = {"exit_code": code, "exit_reason": message or STOPPED.get(code, ""), "run": None}
+    if folder is None or not folder.exists():
+        return line
+    book = read_sweep(folder)
+    if book is None:
+        return line | run_outcome(folder, code, message)
+    best, states = book.best_trial(), [trial.state for trial in book.trials]
+    return line | {
+        "exit_reason": line["exit_reason"] or book.reason or "",
+        "sweep": str(folder),
+        "metric": book.metric,
+        "trials": {state: states.count(state) for state in dict.fromkeys(states)},
+        "best": None if best is None else asdict(best),
+        "unranked": book.unranked,
+    }
 
 
 def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:

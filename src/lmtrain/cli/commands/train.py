@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtrain.cli.help import HELP_FLAGS, help_page
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
+from lmtrain.json_output import print_json
 from lmtrain.launch.detect import AGENT, OuterLauncher, outer_launcher
 from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.run.execution.caches import keep_caches_in
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.training.lifetime import die_with_parent
 
@@ -28,16 +30,19 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     """Train a language model, or one a trial under -m; --json ends with a line of the outcome."""
     if "--json" not in words:
         return _train(words, program=program)
-    from lmtrain.cli.commands.outcome import OutcomeLine
+    from lmtrain.cli.commands.outcome import outcome_line
 
-    outer = outer_launcher(os.environ)
-    asked = OutcomeLine(speaks=outer is None or outer.rank == 0)
-    words = [word for word in words if word != "--json"]
-
-    def tell(folder: Path) -> None:
-        asked.folder = folder
-
-    return asked.print_after(lambda: _train(words, program=program, tell=tell))
+    outer, known = outer_launcher(os.environ), list[Path]()
+    code, message = 1, None
+    try:
+        code = _train([word for word in words if word != "--json"], program=program, tell=known.append)
+    except LMTRAIN_ERRORS as error:
+        code, message = error.exit_code, redact_text(str(error))
+        raise
+    finally:
+        if outer is None or outer.rank == 0:
+            print_json(outcome_line(known[-1] if known else None, code, message))
+    return code
 
 
 def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lambda _: None) -> int:
