@@ -13,7 +13,6 @@ import pytest
 from lmtrain.errors import EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.grid import grid_of
-from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.sweep import Sweep
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.tracking.run_folder import ask_to_stop
@@ -23,7 +22,7 @@ from tests.run.sweeps.written_search import WritingRunner, flat, recorded
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmtrain.run.sweeps.pool.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("lmtrain.run.sweeps.sweep.POLL_SECONDS", 0.0)
 
 
 def gridding(
@@ -36,7 +35,7 @@ def gridding(
             name=f"run-{seed}" if beside else f"s/run-{seed}", root=str(root), sweep="s")
         for seed in seeds
     ]  # fmt: skip
-    return grid_of(jobs, SearchSettings(parallel=parallel), Pool(runner, parallel, root / "s"))
+    return grid_of(jobs, SearchSettings(parallel=parallel), runner)
 
 
 def scores(ends: dict[str, BaseException] | None = None) -> Callable[[dict[str, str]], list[float] | BaseException]:

@@ -27,7 +27,7 @@ from tests.run.sweeps.written_search import (
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmtrain.run.sweeps.pool.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("lmtrain.run.sweeps.sweep.POLL_SECONDS", 0.0)
 
 
 def test_bad_trials_are_recorded_and_the_best_of_the_others_is_found(tmp_path: Path) -> None:

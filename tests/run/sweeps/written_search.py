@@ -9,7 +9,6 @@ from typing import Any
 
 from lmtrain.errors import EXIT_TERMINATED, ConfigurationError
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.sweep import Sweep
 from lmtrain.search.search_settings import SearchSettings
@@ -114,7 +113,7 @@ def searching(
         sweep=read_sweep(folder) or new,
         study=open_study(folder, space, asked),
         make_job=make_job,
-        pool=Pool(runner, asked.parallel, folder),
+        runner=runner,
         lines=SearchLines("runs/s", "python train.py", []),
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.execution.start import prepare_data
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.pool import Pool
+from lmtrain.run.sweeps.runners import Runner
 from lmtrain.run.sweeps.search import run_to_its_end, runner_of
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.sweep import Sweep
@@ -31,11 +31,11 @@ def run_grid(jobs: Sequence[Job], settings: SearchSettings) -> int:
     with held_sweep(folder):
         if settings.parallel > 1:
             prepare_data(jobs[0])
-        sweep = grid_of(jobs, settings, Pool(runner_of(jobs[0].config, settings, folder), settings.parallel, folder))
+        sweep = grid_of(jobs, settings, runner_of(jobs[0].config, settings, folder))
         return run_to_its_end(sweep, jobs[0])
 
 
-def grid_of(jobs: Sequence[Job], settings: SearchSettings, pool: Pool) -> Sweep:
+def grid_of(jobs: Sequence[Job], settings: SearchSettings, runner: Runner) -> Sweep:
     """Return the sweep of some jobs, which adds its trials to those of earlier grids of its name.
 
     Raises:
@@ -73,7 +73,7 @@ def grid_of(jobs: Sequence[Job], settings: SearchSettings, pool: Pool) -> Sweep:
         folder=folder,
         sweep=file,
         make_job=lambda _, run: by_folder[run.folder],
-        pool=pool,
+        runner=runner,
         lines=SearchLines(
             f"{jobs[0].config.run.root}/{folder.relative_to(jobs[0].root)}",
             jobs[0].program,

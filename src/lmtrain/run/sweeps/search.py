@@ -19,7 +19,6 @@ from lmtrain.run.gate import naming_trial
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import OURS
 from lmtrain.run.stored_runs.job import EXECUTION_KEYS, Job, short_hash
-from lmtrain.run.sweeps.pool import Pool
 from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require_slurm
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.sweep import Sweep
@@ -64,7 +63,7 @@ def run_search(words: SearchWords, make_job: MakeJob, *, program: str, tell: Cal
     settings, base = words.settings, checked_base(words, make_job)
     config, folder = base.config, sweep_folder(words, base.config)
     sweep_id = f"sweep-{short_hash(str(folder))}" if config.run.name else folder.name
-    pool = Pool(runner_of(config, settings, folder), settings.parallel, folder)
+    runner = runner_of(config, settings, folder)
     name = str(folder.relative_to(Path(base.root)))
     typed = shlex.join([*base.kept_flags, *map(redact_override, words.arguments.overrides)])
     fixed = [word for word in words.fixed if not word.startswith("run.name=")]
@@ -84,7 +83,7 @@ def run_search(words: SearchWords, make_job: MakeJob, *, program: str, tell: Cal
             sweep=begin_sweep(folder, new_sweep(words, config, name=name, command=f"{program} -m {typed}")),
             study=open_study(folder, words.space, settings),
             make_job=job_of,
-            pool=pool,
+            runner=runner,
             lines=SearchLines(f"{config.run.root}/{name}", program, [*base.kept_flags, *fixed]),
         )
         prepare_data(base)

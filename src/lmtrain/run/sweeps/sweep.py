@@ -7,28 +7,35 @@ of the same command brings the study up to date with sweep.json, and its unfinis
 """
 
 import math
+import signal
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import TYPE_CHECKING, Final
 
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.launch.rank_ends import plain_exit_code
 from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.outcome import KILLED, Outcome, outcome_of, seconds_of
-from lmtrain.run.sweeps.pool import Pool, Running
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.trial_process import refusal_path
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.study import SearchStudy
-from lmtrain.tracking.run_folder import ask_to_stop
+from lmtrain.tracking.run_folder import ask_to_stop, forget_stop, is_asked_to_stop
 from lmtrain.tracking.run_log import LogOffset, read_after
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial
+from lmtrain.training.stopping import handling
 
+if TYPE_CHECKING:
+    from lmtrain.run.sweeps.runners import Runner, RunningTrial
+
+JOBS: Final = "jobs"  # folder of the runs' jobs and consoles
+POLL_SECONDS: Final = 0.2
 CONTINUES: Final = "the same command continues it"
 BAD_VALUES: Final = ("diverged", "out_of_memory", "pruned")  # states for which the values are to blame
 SECONDS_PER_HOUR: Final = 3600.0
@@ -36,8 +43,11 @@ SECONDS_PER_HOUR: Final = 3600.0
 
 @dataclass(kw_only=True)
 class TrialRun:
-    """A running run with its trial, the place in its log and the number of validations reported to the pruner."""
+    """A running run in its slot, the place in its log and the number of validations reported to the pruner."""
 
+    job: Job
+    process: "RunningTrial"
+    slot: int
     trial: SweepTrial
     run: SweepRun
     place: LogOffset = field(default_factory=LogOffset)
@@ -49,6 +59,7 @@ class TrialRun:
 class Sweep:
     """One sweep from its start, or its continuation, to its end; `make_job` gives the job of a trial's run.
 
+    At most `settings.parallel` runs train at once; `stopped_by` is the signal that stopped them, 0 without one.
     `study` draws the trials of a search, with `seeds` each; None: a grid, whose trials are `given`.
     """
 
@@ -57,13 +68,14 @@ class Sweep:
     folder: Path
     sweep: SweepFile
     make_job: Callable[[SweepTrial, SweepRun], Job]
-    pool: Pool
+    runner: "Runner"
     lines: SearchLines
     study: SearchStudy | None = None
     seeds: Sequence[int] = ()
     given: Sequence[SweepTrial] = ()
     _queue: deque[tuple[SweepTrial, SweepRun]] = field(default_factory=deque, init=False)
-    _progress: dict[int, TrialRun] = field(default_factory=dict[int, TrialRun], init=False)  # by slot
+    running: list[TrialRun] = field(default_factory=list[TrialRun], init=False)
+    stopped_by: int = field(default=0, init=False)
     _refusal: ConfigurationError | None = field(default=None, init=False)
     _limit: str | None = field(default=None, init=False)
     _worst: int = field(default=EXIT_DONE, init=False)  # of the runs' exit codes
@@ -76,27 +88,49 @@ class Sweep:
             ConfigurationError: No trial of a search logs the metric; trained steps are kept.
         """
         self.sweep.state, self.sweep.reason, is_through = "RUNNING", None, False
+        (self.folder / JOBS).mkdir(parents=True, exist_ok=True)
         try:
-            with self.pool.open():
-                self._adopt()
-                seconds = sum(trial.seconds for trial in self.sweep.trials)  # of earlier starts
-                self._began = time.monotonic() - seconds / self.settings.parallel
-                while self._fill() or self.pool.running:
-                    for each, code in self.pool.ended():
-                        self._close(each, self._progress.pop(each.slot), code)
-                    for progress in self._progress.values():
-                        self._report(progress)
-                    self._look_at_limit()
+            with handling(self._hear):
+                try:
+                    self._train_all()
+                finally:
+                    self._stop()  # runs left by an error
             is_through = True
         finally:
-            self._close_sweep(is_stopped=bool(self.pool.stopped_by) or not is_through)
+            self._close_sweep(is_stopped=bool(self.stopped_by) or not is_through)
         if self._refusal is not None:
             raise self._refusal
-        if self.pool.stopped_by:
-            return plain_exit_code(-self.pool.stopped_by)
+        if self.stopped_by:
+            return plain_exit_code(-self.stopped_by)
         if self.study is None:
             return self._worst
         return EXIT_DONE if self.sweep.finished() else EXIT_NO
+
+    def _train_all(self) -> None:
+        self._adopt()
+        seconds = sum(trial.seconds for trial in self.sweep.trials)  # of earlier starts
+        self._began = time.monotonic() - seconds / self.settings.parallel
+        while self._fill() or self.running:
+            time.sleep(POLL_SECONDS)
+            if is_asked_to_stop(self.folder):  # lmtrain stop
+                forget_stop(self.folder)
+                self._hear(signal.SIGTERM, None)
+            for each in [*self.running]:
+                if (code := each.process.exit_code()) is not None:
+                    self.running.remove(each)
+                    self._close(each, code)
+            for each in self.running:
+                self._report(each)
+            self._look_at_limit()
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        self.stopped_by = number
+        self._stop(number)
+
+    def _stop(self, number: int = signal.SIGTERM) -> None:
+        """Let the runs end after their steps, with checkpoints."""
+        for each in self.running:
+            each.process.stop(number)
 
     def _adopt(self) -> None:
         """Queue the trials that are given, or that an earlier process began and did not end; update the study."""
@@ -117,21 +151,21 @@ class Sweep:
 
     @property
     def _is_ending(self) -> bool:
-        return bool(self.pool.stopped_by or self._refusal or self._limit)
+        return bool(self.stopped_by or self._refusal or self._limit)
 
     def _queue_runs(self, trial: SweepTrial) -> None:
         self._queue.extend((trial, run) for run in trial.runs if run.state not in ENDED or run.state == "stopped")
 
     def _fill(self) -> bool:
         """Start runs while there are free slots; return whether any was."""
-        num_before = len(self.pool.running)
-        while self.pool.has_room and not self._is_ending and (self._queue or self._draw()):
+        num_before = len(self.running)
+        while len(self.running) < self.settings.parallel and not self._is_ending and (self._queue or self._draw()):
             if self._queue:
                 trial, run = self._queue.popleft()
                 if trial.state not in ENDED:
                     self._start(trial, run)
                 self._look_at_limit()
-        return len(self.pool.running) > num_before
+        return len(self.running) > num_before
 
     def _draw(self) -> bool:
         """Draw the next trial; return whether there was one. Values drawn again have their first trial's score."""
@@ -163,11 +197,19 @@ class Sweep:
             outcome = Outcome(state="failed", exit_code=refused.exit_code, reason=str(refused))
             self._close_run(trial, run, outcome)
             return
-        slot = self.pool.start(job).slot
-        self._progress[slot] = TrialRun(trial=trial, run=run)
+        path = self._job_path(job)
+        job.save(path)
+        slot = next(each for each in range(self.settings.parallel) if each not in {one.slot for one in self.running})
+        process = self.runner.start(job, path, slot=slot)
+        self.running.append(TrialRun(job=job, process=process, slot=slot, trial=trial, run=run))
+        if self.stopped_by:  # a signal came during the start: submitting to SLURM takes a second
+            process.stop(self.stopped_by)
         trial.state, run.state, trial.reason = "running", "running", None
         self._save()
         self.lines.started(trial, run)
+
+    def _job_path(self, job: Job) -> Path:
+        return self.folder / JOBS / f"{job.folder.name}.json"
 
     def _look_at_limit(self) -> None:
         """Stop the runs if the hours are spent."""
@@ -176,7 +218,7 @@ class Sweep:
             return
         self._limit = f"sweep.max_hours={hours:g} is spent"
         print(f"{self._limit}; running trials stop with a checkpoint; a higher limit continues them", flush=True)
-        self.pool.stop()
+        self._stop()
 
     def _report(self, progress: TrialRun) -> None:
         """Report the validations of a trial's first run to the pruner, which may end the trial."""
@@ -197,8 +239,8 @@ class Sweep:
         if progress.is_pruned:
             ask_to_stop(self.folder / progress.run.folder)
 
-    def _close(self, ended: Running, progress: TrialRun, code: int) -> None:
-        folder, refusal = ended.job.folder, refusal_path(self.pool.job_path(ended.job.folder.name))
+    def _close(self, progress: TrialRun, code: int) -> None:
+        folder, refusal = progress.job.folder, refusal_path(self._job_path(progress.job))
         message = refusal.read_text() if refusal.exists() else None
         try:
             needs_score = self.study is not None
@@ -206,7 +248,7 @@ class Sweep:
         except ConfigurationError as unknown:
             self._leave_waiting(progress, seconds=seconds_of(folder))
             self._refusal = self._refusal or unknown
-            self.pool.stop()
+            self._stop()
             return
         was_stopped = outcome.state == "stopped" or outcome.exit_code == KILLED  # by its launcher, after the grace
         if was_stopped and self._is_ending:  # with the whole sweep
