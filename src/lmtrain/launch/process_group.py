@@ -112,7 +112,7 @@ def broadcast_outcome(decide: Callable[[], Outcome]) -> Outcome:
     return outcome[0]  # pyright: ignore[reportReturnType]
 
 
-def agree_on(hash_text: str, *, what: str = "configuration") -> None:
+def agree_on(hash_text: str) -> None:
     """Compare a hash over all ranks; every rank returns or every rank raises."""
     hashes = on_all_ranks(hash_text)
     if len(set(hashes)) == 1:
@@ -120,6 +120,6 @@ def agree_on(hash_text: str, *, what: str = "configuration") -> None:
     by_hash = {text: [rank for rank, found in enumerate(hashes) if found == text] for text in dict.fromkeys(hashes)}
     found = "; ".join(f"{text} on rank {', '.join(map(str, ranks[:8]))}" for text, ranks in by_hash.items())
     raise ConfigurationError(
-        f"the ranks do not have the same {what}: {found}; "
+        f"the ranks do not have the same configuration: {found}; "
         "give every rank the same command, overrides and files, or let lmtrain start the ranks (trainer.devices)."
     )

@@ -62,9 +62,9 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     outer = outer_launcher(os.environ)
     world = (outer.local_world_size, outer.world_size // outer.local_world_size) if outer else None
     arguments = parse_arguments(words, world=world)
-    if arguments.continued and not arguments.flags.show and (outer is None or outer.rank == 0):
+    if arguments.continued and not arguments.show and (outer is None or outer.rank == 0):
         print(f"its own options: {shlex.join(arguments.continued)}", flush=True)
-    if arguments.flags.is_sweep and outer is not None:
+    if arguments.is_sweep and outer is not None:
         raise EnvironmentProblem("-m starts the ranks of its trials itself; run it once, without torchrun or srun.")
     from lmtrain.run.compose.search_words import grid_settings, search_of
 
@@ -74,7 +74,7 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
         return run_search(searched, partial(one_job, is_trial=True), program=program, tell=tell)
     settings, arguments = grid_settings(arguments)
     runs = _checked(arguments, outer)
-    if arguments.flags.show:
+    if arguments.show:
         return 0
     if runs[0].swept is not None:
         jobs = [replace(job, program=program) for job in _jobs_of_trials(runs, arguments)]

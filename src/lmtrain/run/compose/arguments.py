@@ -38,44 +38,28 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags:
-    """The flags of one command line; `show` is the part of the config to print instead of running."""
-
-    is_sweep: bool = False
-    show: str | None = None
-    resolve: bool = False
-    config_dir: str | None = None
-    allowed_targets: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Arguments:
     """A command line taken apart: overrides as typed, those `added` here, and flags.
 
     `imported` are the options that `init_from` brings, `continued` those of the run that goes on; typed ones override
-    both.
+    both. `show` is the part of the config to print instead of running, `config_dir` the person's own folder of
+    options, and `allowed_targets` are the prefixes that --allow-target names.
     """
 
     overrides: list[str]
     continued: list[str] = field(default_factory=list[str])
     added: list[str] = field(default_factory=list[str])
     imported: list[str] = field(default_factory=list[str])
-    flags: Flags = Flags()
+    is_sweep: bool = False
+    show: str | None = None
+    resolve: bool = False
+    config_dir: str | None = None
+    allowed_targets: tuple[str, ...] = ()
 
     @property
     def words(self) -> list[str]:
         """Return all overrides, later ones overriding earlier ones."""
         return [*self.imported, *self.continued, *self.overrides, *self.added]
-
-    @property
-    def config_dir(self) -> str | None:
-        """Return the person's own folder of options, as typed."""
-        return self.flags.config_dir
-
-    @property
-    def allowed_targets(self) -> list[str]:
-        """Return the prefixes of targets that --allow-target names."""
-        return [*self.flags.allowed_targets]
 
     def of_trial(self, words: Sequence[str]) -> "Arguments":
         """Return the arguments of one trial's `words` of a sweep, with the options of its `init_from`."""
@@ -129,49 +113,46 @@ def parse_arguments(
             launcher's, or several options of a group that takes one.
     """
     flags, words = _parse_flags(words, program=program)
+    is_sweep, own = flags["is_sweep"], flags["config_dir"]
     # Hydra wants "++" for a key in no file.
     overrides = [f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else _in_full(word) for word in words]
     keys = values_by_key(overrides)
-    _require_one_option(keys, is_sweep=flags.is_sweep)
+    _require_one_option(keys, is_sweep=is_sweep)
     _refuse_hydra(keys)
     added = ["budget=none"] if budget_group and _is_budget_typed_alone(keys) else []
     added += [*_ramp_overrides(keys), *_pass_overrides(keys)]
     if world is not None:
         added += _launcher_overrides(keys, *world)
-    continued = [] if flags.is_sweep else own_options(keys)
-    imported = brought_options({**values_by_key(continued), **keys}, own=flags.config_dir)
-    return Arguments(overrides=overrides, continued=continued, added=added, imported=imported, flags=flags)
+    continued = [] if is_sweep else own_options(keys)
+    imported = brought_options({**values_by_key(continued), **keys}, own=own)
+    return Arguments(overrides=overrides, continued=continued, added=added, imported=imported, **flags)
 
 
 def flags_parser(program: str, **page: Any) -> FlagParser:
     """Return the parser of a config's flags; `page` are the texts of its help page."""
     parser = FlagParser(prog=program, add_help=False, allow_abbrev=False, **page)
-    parser.add_argument("-m", "--multirun", action="store_true", help="a trial for each value of KEY=VALUE,VALUE")
-    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"), metavar="PART", help="print the config: job")
+    parser.add_argument(
+        "-m", "--multirun", dest="is_sweep", action="store_true", help="a trial for each value of KEY=VALUE,VALUE"
+    )
+    parts = ("job", "hydra", "all")
+    parser.add_argument("-c", "--cfg", dest="show", choices=parts, metavar="PART", help="print the config: job")
     parser.add_argument("--resolve", action="store_true", help="with --cfg: write its references out")
     parser.add_argument("-cd", "--config-dir", metavar="FOLDER", help="of options of yours, GROUP/OPTION.yaml")
-    parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+    parser.add_argument(ALLOW_TARGET, dest="allowed_targets", **ALLOW_TARGET_OPTION)
     return parser
 
 
-def _parse_flags(words: Sequence[str], *, program: str) -> tuple[Flags, list[str]]:
+def _parse_flags(words: Sequence[str], *, program: str) -> tuple[dict[str, Any], list[str]]:
     """Take the flags of a command line off its other words."""
     parser = flags_parser(program)
     found, others = parser.parse_known_args([*words])
     refuse_unknown_words(others, has_own_options=found.config_dir is not None)
     parser.refuse_unknown([word for word in others if word.startswith("-")])
-    if not found.cfg and found.resolve:
+    if not found.show and found.resolve:
         raise ConfigurationError("--resolve needs --cfg job, which prints the config.")
-    if found.multirun and found.cfg:
+    if found.is_sweep and found.show:
         raise ConfigurationError("--multirun and --cfg are mutually exclusive: a sweep has many configs; leave -m out.")
-    flags = Flags(
-        is_sweep=found.multirun,
-        show=found.cfg,
-        resolve=found.resolve,
-        config_dir=found.config_dir,
-        allowed_targets=tuple(found.allow_target),
-    )
-    return flags, others
+    return {**vars(found), "allowed_targets": tuple(found.allowed_targets)}, others
 
 
 def values_by_key(words: Iterable[str]) -> dict[str, str]:

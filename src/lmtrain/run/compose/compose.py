@@ -26,7 +26,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose import suggestions, untrusted_options
-from lmtrain.run.compose.arguments import Arguments, Choices, Flags, told_apart
+from lmtrain.run.compose.arguments import Arguments, Choices, told_apart
 from lmtrain.run.compose.option_files import default_options, shared_keys
 from lmtrain.run.compose.paths import conf_folder, group_folders, key_of, option_names
 from lmtrain.run.schema.check import no_value
@@ -47,12 +47,11 @@ def configs_of(
 
     `--cfg` prints it instead; it is returned too only if `even_shown`.
     """
-    flags = arguments.flags
     found: list[tuple[dict[str, Any], Choices]] = []
     with _worded(arguments, config_name=config_name):
-        for composed, trial in _all_configs(arguments, flags, config_name=config_name):
-            if flags.show:
-                show(composed, flags)
+        for composed, trial in _all_configs(arguments, config_name=config_name):
+            if arguments.show:
+                show(composed, arguments)
                 if not even_shown:
                     continue
             _refuse_search(composed)
@@ -60,7 +59,7 @@ def configs_of(
             if config_name == "train":
                 _require_parts(composed, choices.overrides)
             found.append((_plain(composed), choices))
-            if flags.config_dir is not None or arguments.continued:
+            if arguments.config_dir is not None or arguments.continued:
                 untrusted_options.refuse_untyped(found[-1][0], arguments.overrides)
     for (_, choices), swept in zip(found, told_apart([choices.overrides for _, choices in found]), strict=True):
         choices.swept = swept
@@ -75,11 +74,12 @@ def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[
         return _scaled(_plain(compose(config_name, overrides=overrides)), overrides)
 
 
-def show(composed: DictConfig, flags: Flags) -> None:
+def show(composed: DictConfig, arguments: Arguments) -> None:
     """Print a composed config as --cfg asks."""
-    names = [name for name in composed if flags.show == "all" or (name == "hydra") == (flags.show == "hydra")]
-    found: Any = OmegaConf.masked_copy(composed, [str(name) for name in names])
-    if flags.resolve:
+    part = arguments.show
+    names = [str(name) for name in composed if part == "all" or (name == "hydra") == (part == "hydra")]
+    found: Any = OmegaConf.masked_copy(composed, names)
+    if arguments.resolve:
         found = OmegaConf.create(redact(OmegaConf.to_container(found, resolve=True, throw_on_missing=False)))
     print(OmegaConf.to_yaml(found))
 
@@ -87,7 +87,7 @@ def show(composed: DictConfig, flags: Flags) -> None:
 def sweep_nodes(arguments: Arguments) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """Return the settings of the words' sweep, and its values by key from an option; None without a search."""
     with _worded(arguments, config_name="train"), _our_configs():
-        words = [*_search_path(arguments.flags), *arguments.imported, *single(arguments.overrides), *arguments.added]
+        words = [*_search_path(arguments), *arguments.imported, *single(arguments.overrides), *arguments.added]
         composed = _composed(words, config_name="train")
         settings: Any = OmegaConf.to_container(composed[SETTINGS], resolve=True)
         sweeper: Any = OmegaConf.to_container(composed.hydra.sweeper, resolve=False)
@@ -131,11 +131,11 @@ def single(words: Sequence[str]) -> list[str]:
     return [each.input_line or "" for each in parsed if not each.is_sweep_override()]
 
 
-def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, Arguments | None]]:
+def _all_configs(arguments: Arguments, *, config_name: str) -> list[tuple[DictConfig, Arguments | None]]:
     """Compose; a setting that the chosen option's code takes, and its file does not name, is added to it."""
     try:
         with _our_configs():
-            return [*_configs(arguments, flags, config_name=config_name)]
+            return [*_configs(arguments, config_name=config_name)]
     except ConfigCompositionException as problem:
         key = (_refused_override(problem) or "").partition("@")[0]
         typed = [word for word in arguments.overrides if word.startswith(f"{key}=")] if key else []
@@ -144,28 +144,28 @@ def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> lis
         if not isinstance(node, dict) or name not in setting_names(str(node.get("_target_", ""))):
             raise
         overrides = [f"+{word}" if word in typed else word for word in arguments.overrides]
-        return _all_configs(replace(arguments, overrides=overrides), flags, config_name=config_name)
+        return _all_configs(replace(arguments, overrides=overrides), config_name=config_name)
 
 
-def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, Arguments | None]]:
+def _configs(arguments: Arguments, *, config_name: str) -> Generator[tuple[DictConfig, Arguments | None]]:
     """Yield the composed configs of a command line, each with its own arguments where it is a trial."""
-    first = [*_search_path(flags), *arguments.imported, *arguments.continued]
+    first = [*_search_path(arguments), *arguments.imported, *arguments.continued]
     typed = [*arguments.overrides, *arguments.added]
     try:
-        one = _composed([*first, *(single(typed) if flags.is_sweep else typed)], config_name=config_name)
+        one = _composed([*first, *(single(typed) if arguments.is_sweep else typed)], config_name=config_name)
     except ConfigCompositionException as problem:
-        if SEVERAL_VALUES not in str(problem) or flags.show:
+        if SEVERAL_VALUES not in str(problem) or arguments.show:
             raise
         one = _composed([*first, *single(typed)], config_name=config_name)  # a config may make itself a sweep
         if one.hydra.mode != RunMode.MULTIRUN:
             raise
-    if not (flags.is_sweep or one.hydra.mode == RunMode.MULTIRUN):
+    if not (arguments.is_sweep or one.hydra.mode == RunMode.MULTIRUN):
         yield one, None
         return
     swept: Mapping[str, str] = one.hydra.sweeper.get("params") or {}
     for words in trials_of(typed, swept=swept):
         trial = arguments.of_trial(words)
-        yield _composed([*_search_path(flags), *trial.imported, *words], config_name=config_name), trial
+        yield _composed([*_search_path(arguments), *trial.imported, *words], config_name=config_name), trial
 
 
 def _composed(words: list[str], *, config_name: str) -> DictConfig:
@@ -177,11 +177,11 @@ def _composed(words: list[str], *, config_name: str) -> DictConfig:
     return composed
 
 
-def _search_path(flags: Flags) -> list[str]:
+def _search_path(arguments: Arguments) -> list[str]:
     """Return the override for finding options in a person's own folder."""
-    if flags.config_dir is None:
+    if arguments.config_dir is None:
         return []
-    folder = Path(flags.config_dir)
+    folder = Path(arguments.config_dir)
     if not folder.is_dir():
         raise ConfigurationError(f"--config-dir {folder} is not a folder; name one that holds GROUP/OPTION.yaml.")
     untrusted_options.require_bounded_files(folder)

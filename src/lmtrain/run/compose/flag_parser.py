@@ -2,7 +2,8 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from lmtrain.errors import ConfigurationError, suggest
@@ -14,30 +15,12 @@ CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 class FlagParser(argparse.ArgumentParser):
     """An argparse parser that refuses in our form."""
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self.known: list[str] = []
-        self.parts: dict[str, Any] = {}
-        super().__init__(*arguments, **settings)
+    parts: Mapping[str, "FlagParser"] = MappingProxyType({})  # the parsers of subcommands
 
-    def add_argument(self, *names: Any, **settings: Any) -> Any:
-        """Add a flag as argparse does, and keep its name for suggestions."""
-        self._know(names)
-        return super().add_argument(*names, **settings)
-
-    def add_argument_group(self, *titles: Any, **settings: Any) -> Any:
-        """Add a group as argparse does, and keep the names of its flags."""
-        group: Any = super().add_argument_group(*titles, **settings)
-        add = group.add_argument
-
-        def known_too(*names: Any, **settings: Any) -> Any:
-            self._know(names)
-            return add(*names, **settings)
-
-        group.add_argument = known_too
-        return group
-
-    def _know(self, names: Sequence[Any]) -> None:
-        self.known += [str(name) for name in names if str(name).startswith("--") and name != "--help"]
+    @property
+    def known(self) -> list[str]:
+        """Return the names of its flags."""
+        return [name for name in self._option_string_actions if name.startswith("--") and name != "--help"]
 
     def add_subparsers(self, **settings: Any) -> Any:
         """Add parsers of subcommands as argparse does, and keep them by name."""

@@ -35,9 +35,9 @@ def conf_folder() -> Path:
     return shipped if shipped.is_dir() else package.parents[1] / "conf"
 
 
-def option_names(group: str, conf: Path | None = None) -> list[str]:
+def option_names(group: str) -> list[str]:
     """Return the names of a group's options, in no order."""
-    return [file.stem for file in ((conf or conf_folder()) / group).glob("*.yaml")]
+    return [file.stem for file in (conf_folder() / group).glob("*.yaml")]
 
 
 def key_of(word: str) -> str:

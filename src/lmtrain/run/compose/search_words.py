@@ -45,7 +45,7 @@ class SearchWords:
             self.arguments.of_trial(overrides),
             overrides=overrides,
             added=[*self.arguments.added, *options, "hydra/sweeper=basic"],
-            flags=replace(self.arguments.flags, is_sweep=False),
+            is_sweep=False,
         )
 
 
@@ -55,7 +55,7 @@ def search_of(arguments: Arguments) -> SearchWords | None:
     Raises:
         ConfigurationError: A setting or a space is wrong.
     """
-    if not arguments.flags.is_sweep:
+    if not arguments.is_sweep:
         return None
     values, params = sweep_nodes(arguments)
     if params is None:
@@ -75,7 +75,7 @@ def grid_settings(arguments: Arguments) -> tuple[SearchSettings, Arguments]:
         ConfigurationError: A setting is wrong.
     """
     own = [word for word in arguments.overrides if word.lstrip("+").partition("=")[0].startswith(OF_A_GRID)]
-    if not own or not arguments.flags.is_sweep:
+    if not own or not arguments.is_sweep:
         return SearchSettings(), arguments
     kept = [word for word in arguments.overrides if word not in own]
     settings: SearchSettings = Node("sweep", sweep_nodes(arguments)[0]).checked().build()

@@ -16,7 +16,6 @@ from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.meta_build import build_on_meta
 from lmtrain.run.execution.run import fit, quiet_libraries
-from lmtrain.run.planning.machine_limits import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.stored_runs.job import Job
@@ -59,10 +58,6 @@ def _train(job: Job, timer: StepTimer) -> Run:
         fit(run, None)
     except SystemExit as ended:  # the Trainer's form of an interrupt (lightning 2.6.6)
         raise KeyboardInterrupt from ended
-    except RuntimeError as failure:
-        if is_out_of_memory(failure):
-            raise out_of_memory(job.config, run.context.plan.batch) from failure
-        raise
     finally:
         log.close()
     return run

@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -65,16 +64,14 @@ def execute(job: Job) -> int:
     quiet_libraries()
     keep_caches_in(Path(job.config.run.cache))
     outer = outer_launcher(os.environ)
-    while True:
-        result = attempt(job, outer)
-        if isinstance(result, int):
-            return result
+    while (code := attempt(job, outer)) is None:
         job = next_attempt(job)
         gc.collect()  # the model, the optimizer and what refers to them in circles
+    return code
 
 
-def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
-    """Train once; return the exit code, or the noted spike from which the run goes back."""
+def attempt(job: Job, outer: OuterLauncher | None) -> int | None:
+    """Train once; return the exit code, or None where the run goes back from a spike, which is noted."""
     rank = outer.rank if outer else 0
     try:
         with stopping_at_once(), in_one_line(job.folder):
@@ -96,7 +93,7 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
         line = broadcast_outcome(partial(_note, job, run, spike))
         if rank == 0:
             print(line, flush=True)
-        return GoBack(**vars(spike))  # without the frames of the run
+    return None
 
 
 def _note(job: Job, run: Run, spike: GoBack) -> str:
@@ -112,47 +109,37 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
     join(outer, timeout_seconds=seconds, variables=job.config.cluster.environment)
     agree_on(config_hash(job.config.values))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
-    run = build_run(
-        job,
-        rank=rank,
-        log=RunLog(job.folder) if rank == 0 else None,
-        done=broadcast_outcome(lambda: run_so_far(job, checkpoint, before=job.attempt)),
-        fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
-        read=broadcast_outcome(lambda: phases_read(checkpoint)),
+    done, forked, read = broadcast_outcome(
+        lambda: (run_so_far(job, checkpoint, before=job.attempt), fork_step(job, checkpoint), phases_read(checkpoint))
     )
+    log = RunLog(job.folder) if rank == 0 else None
+    run = build_run(job, rank=rank, log=log, done=done, fork_step=forked, read=read)
     if checkpoint:
         require_same_run(run, job, checkpoint)
-        if is_done(run, checkpoint):
+        end, spent = run.context.plan.horizon, run.context.earlier_seconds_of_budget
+        if line := nothing_left(end, checkpoint, folder=job.folder, spent_seconds=spent):
+            if run.context.is_main_process:
+                print(line)
             return None, checkpoint
     elif (warning := require_base_tokenizer(job, run.context.tokenizer)) and run.context.is_main_process:
         print(warning, file=sys.stderr, flush=True)
     run.context.events.flush()
     if run.context.log:  # only now, so that a refusal has lost nothing
-        line = (
-            f"continuing from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
-            if checkpoint
-            else None
-        )
         RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
             remember_fork(job, checkpoint)
-        if line:
-            print(line, flush=True)
+            tokens = format_quantity(checkpoint.tokens)
+            print(f"continuing from step {checkpoint.step:,} ({tokens} tokens)", flush=True)
     return run, checkpoint
 
 
 def require_same_run(run: Run, job: Job, checkpoint: CheckpointFacts) -> None:
     """Refuse a checkpoint of another run; warn of changes allowed by name, and reset the state of such parts."""
-    identity = run.context.identity
     reads_shards = not run.trainer.strategy.lightning_restore_optimizer
     name = run.parallelism.name if reads_shards else None
-    _accept(run, allowed_changes(identity, job, checkpoint, reads_shards_of=name))
+    changes = allowed_changes(run.context.identity, job, checkpoint, reads_shards_of=name)
     require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
-
-
-def _accept(run: Run, changes: Mapping[str, str]) -> None:
-    """Warn of allowed changes, and reset the state of a changed optimizer, spike filter, average or objective."""
     run.module.begins_anew = STATEFUL & {name.partition(".")[0] for name in changes}
     for name, change in changes.items() if run.context.is_main_process else ():
         state = "dropped" if change.endswith(f" -> {NOT_SET}") else "reset"
@@ -165,7 +152,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     folder = RunFolder(job.folder, root=Path(job.root))
     if run.context.log is None:
         try:
-            return _fit_in_memory(job, run, checkpoint)
+            return fit(run, checkpoint)
         except StoppedEarly as stop:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
@@ -173,7 +160,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     tracking.start(folder)
     code, at_once, reason = 1, False, None
     try:
-        code = _fit_in_memory(job, run, checkpoint)
+        code = fit(run, checkpoint)
     except StoppedEarly as stop:
         code, at_once = EXIT_CODES[stop.number], True
         print(stop, file=sys.stderr)
@@ -214,23 +201,12 @@ def keep_report(folder: Path, status: Status) -> None:
         print(f"report.html or ledger.json was not written: {error}", file=sys.stderr)
 
 
-def _fit_in_memory(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
-    """Fit; any rank that runs out of memory reports what would fit.
-
-    Raises: OutOfMemory in place of the device's error.
-    """
-    try:
-        return fit(run, checkpoint)
-    except LMTRAIN_ERRORS:
-        raise
-    except RuntimeError as failure:
-        if not is_out_of_memory(failure):
-            raise
-        raise out_of_memory(job.config, run.context.plan.batch) from failure
-
-
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
-    """Run the Trainer and return its exit code."""
+    """Run the Trainer and return its exit code.
+
+    Raises:
+        OutOfMemory: In place of the device's error, with what would fit.
+    """
     graceful_stop = next((each for each in run.callbacks.values() if isinstance(each, GracefulStop)), None)
     try:
         with stopping_at_once(), in_one_line(run.context.folder), unmasked():
@@ -243,24 +219,14 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     except StoppedEarly:
         if graceful_stop is None or not graceful_stop.is_through:
             raise
+    except RuntimeError as failure:
+        if isinstance(failure, EnvironmentProblem) or not is_out_of_memory(failure):
+            raise
+        raise out_of_memory(run.config, run.context.plan.batch) from failure
     finally:
         run.context.events.close()
     stop_signal = graceful_stop.stop_signal if graceful_stop else None
     return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
-
-
-def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
-    """Return whether the budget is spent exactly, and print that.
-
-    Raises:
-        ConfigurationError: The run is already past its budget.
-    """
-    context = run.context
-    spent_seconds = context.earlier_seconds_of_budget
-    line = nothing_left(context.plan.horizon, checkpoint, folder=context.folder, spent_seconds=spent_seconds)
-    if line and context.is_main_process:
-        print(line)
-    return line is not None
 
 
 def quiet_libraries() -> None:

@@ -177,7 +177,7 @@ def shows_config(words: Sequence[str]) -> bool:
         ConfigurationError: There are overrides of stages too, which the config does not contain.
     """
     arguments, of_stages = _own_arguments(words)
-    if not arguments.flags.show:
+    if not arguments.show:
         return False
     if of_stages:
         raise ConfigurationError(f"--cfg prints the pipeline without its stages; leave out {shlex.join(of_stages)}.")

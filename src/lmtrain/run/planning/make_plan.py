@@ -14,15 +14,14 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.plan_parts import (
     CheckpointPlan,
-    GenerationPlan,
     OffloadPlan,
     checkpoint_plan,
     evaluation_plan,
     generation_plan,
 )
 from lmtrain.accounting.training_plan.setting import Setting
-from lmtrain.accounting.training_plan.speed import Speed, expected_speed, rate_of, sent_in_step
-from lmtrain.accounting.training_plan.step_time import StepTime, modelled_step
+from lmtrain.accounting.training_plan.speed import expected_speed, rate_of, sent_in_step
+from lmtrain.accounting.training_plan.step_time import modelled_step
 from lmtrain.run.planning.prepared_tokens import masked_documents
 from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import RunConfig
@@ -63,19 +62,37 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     Raises:
         ConfigurationError: An impossible budget.
     """
-    cluster, batch, shape = config.cluster, facts.batch, facts.shape
+    cluster, batch, shape, setting = config.cluster, facts.batch, facts.shape, facts.setting
+    device, objective = cluster.known_device, objective_facts(config)
     documents = masked_documents(config, facts.folder)
     flops = flops_per_token(shape, batch.context_tokens, documents=documents)
-    model = planned_model(config, facts.shape, facts.parameters, flops)
-    sent = sent_in_step(facts.setting, batch, model)
     seen = seen_tokens(batch.context_tokens, documents=documents)
+    model = planned_model(config, shape, facts.parameters, flops)
+    sent = sent_in_step(setting, batch, model)
+    step = modelled_step(setting, batch, model, sent.groups)
     offload = _offload(config, facts)
-    step = modelled_step(facts.setting, batch, model, sent.groups)
-    again = model.recomputed_flops(facts.setting, seen=seen)
-    speed = _speed(config, facts, flops.palm, step=step, recomputed_flops=again, offload=offload)
+    speed = expected_speed(
+        cluster,
+        facts.peak,
+        batch,
+        flops_per_token=flops.palm,
+        modelled=step,
+        recomputed_flops=model.recomputed_flops(setting, seen=seen),
+        offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
+    )
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
-    generation = _generation(config, facts, flops_per_token=flops.palm)
-    writing = _writing_seconds(generation, speed, batch)
+    generation = objective and generation_plan(
+        objective,
+        batch,
+        flops_per_token=flops.palm,
+        weight_bytes=shape.num_active_parameters * facts.bytes_of.activations,
+        memory_bytes_per_second=device.memory_bytes_per_second if device else None,
+    )
+    writing = 0.0
+    if generation and speed:
+        writing = generation.seconds(step_seconds=speed.step_seconds, tokens_per_step=batch.tokens_per_step)
+    copies = objective.copies * objective.num_uses if objective else 1  # of the rows of an epoch
+    epoch_tokens = None if facts.epoch_tokens is None else facts.epoch_tokens * copies
     plan = Plan(
         shape=shape,
         batch=batch,
@@ -84,13 +101,13 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
             tokens_per_step=batch.tokens_per_step,
             num_active_parameters=shape.num_active_parameters,
             flops_per_token=flops.palm,
-            epoch_tokens=_epoch_tokens(config, facts),
+            epoch_tokens=epoch_tokens,
             rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks, extra_seconds=writing),
             done=facts.done,
         ),
         flops_per_token=flops,
         train_tokens=facts.train_tokens,
-        epoch_tokens=_epoch_tokens(config, facts),
+        epoch_tokens=epoch_tokens,
         seen_tokens=seen if documents else None,
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
@@ -99,23 +116,13 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         communication=sent,
         generation=generation,
         done=facts.done,
-    )
-    return _with_more(plan, config, facts, offload=offload, is_trusted=trusted is not None)
-
-
-def _with_more(
-    plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: OffloadPlan | None, is_trusted: bool
-) -> Plan:
-    """Add the parts that a plan may be without: optimizer state in host memory, scaling, evaluation."""
-    plan = replace(
-        plan,
-        usd_per_gpu_hour=config.cluster.usd_per_gpu_hour,
+        usd_per_gpu_hour=cluster.usd_per_gpu_hour,
         is_compiled=facts.is_compiled,
-        is_from_scratch=config.init_from is None and not facts.shape.num_frozen_parameters,
+        is_from_scratch=config.init_from is None and not shape.num_frozen_parameters,
         offload=offload,
         scaling=config.scaling,
     )
-    return with_evaluation(plan, config, held_out=facts.held_out, decides_end=is_trusted)
+    return with_evaluation(plan, config, held_out=facts.held_out, decides_end=trusted is not None)
 
 
 def validated_split(config: RunConfig) -> str:
@@ -170,49 +177,3 @@ def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:
     known = config.cluster.known_device
     link = known.host_bytes_per_second if known else None
     return OffloadPlan(host_bytes=held // num_parts, link_bytes_per_second=link)
-
-
-def _epoch_tokens(config: RunConfig, facts: PlanFacts) -> int | None:
-    """Return the tokens of an epoch, the copies of its rows included."""
-    found = objective_facts(config)
-    repeats = found.copies * found.num_uses if found else 1
-    return None if facts.epoch_tokens is None else facts.epoch_tokens * repeats
-
-
-def _generation(config: RunConfig, facts: PlanFacts, *, flops_per_token: float) -> GenerationPlan | None:
-    """Return the writing of answers in a step, None where none are written."""
-    found, device = objective_facts(config), config.cluster.known_device
-    return found and generation_plan(
-        found,
-        facts.batch,
-        flops_per_token=flops_per_token,
-        weight_bytes=facts.shape.num_active_parameters * facts.bytes_of.activations,
-        memory_bytes_per_second=device.memory_bytes_per_second if device else None,
-    )
-
-
-def _writing_seconds(generation: GenerationPlan | None, speed: Speed | None, batch: BatchPlan) -> float:
-    if generation is None or speed is None:
-        return 0.0
-    return generation.seconds(step_seconds=speed.step_seconds, tokens_per_step=batch.tokens_per_step)
-
-
-def _speed(
-    config: RunConfig,
-    facts: PlanFacts,
-    flops_per_token: float,
-    *,
-    step: StepTime | None,
-    recomputed_flops: float,
-    offload: OffloadPlan | None,
-) -> Speed | None:
-    """Return the time of a step, from the best source that there is."""
-    return expected_speed(
-        config.cluster,
-        facts.peak,
-        facts.batch,
-        flops_per_token=flops_per_token,
-        modelled=step,
-        recomputed_flops=recomputed_flops,
-        offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
-    )

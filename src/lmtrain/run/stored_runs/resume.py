@@ -5,7 +5,6 @@ is. `fork.json` in its folder remembers where it began, so that the same command
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,19 +26,16 @@ from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
 from lmtrain.tracking.run_folder import DATA_OF_ATTEMPT, PHASES
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, read_facts
 
 if TYPE_CHECKING:
     from lmtrain.data.interleave import PhasesRead, Placed
 
-Finder = Callable[[Path], CheckpointFacts | None]  # returns a run's newest checkpoint
 WAYS_TO_GO_ON: Final = ("auto", "must", "never")  # values of `resume` other than a path
 
 
-def find_checkpoint(job: Job, *, verifies: bool = True) -> CheckpointFacts | None:
+def find_checkpoint(job: Job) -> CheckpointFacts | None:
     """Return the checkpoint to continue from, according to `resume`: auto, must, never, or a path.
-
-    Without `verifies` the newest one with a manifest is taken, whatever the state of its files.
 
     Raises:
         ConfigurationError: `resume` names a checkpoint that does not exist, or another run's although this one has
@@ -49,39 +45,32 @@ def find_checkpoint(job: Job, *, verifies: bool = True) -> CheckpointFacts | Non
     resume = job.config.resume
     if resume == "never":
         return None
-    newest = _newest_verified if verifies else _newest_listed
-    if resume not in ("auto", "must"):
-        facts = _checkpoint_at(Path(resume), newest=newest)
-        return facts if is_own(facts, job.folder) else _fork_or_continue(job, facts, newest=newest)
     fork = read_fork(job.folder)
-    facts = newest(job.folder) or (_start_of(fork, job.folder, newest=newest) if fork else None)
+    if resume not in ("auto", "must"):
+        facts = _checkpoint_at(Path(resume))
+        own = None if is_own(facts, job.folder) else _newest(job.folder)
+        return facts if own is None else _own_of_fork(job, own, fork)
+    facts = _newest(job.folder) or (_start_of(fork, job.folder) if fork else None)
     if facts is None and resume == "must":
         raise _nothing_to_resume(job.folder)
     return facts
 
 
-def _newest_verified(run_folder: Path) -> CheckpointFacts | None:
+def _newest(run_folder: Path) -> CheckpointFacts | None:
     return newest_checkpoint(run_folder / CHECKPOINTS, fix="Start again with resume=never.")
 
 
-def _newest_listed(run_folder: Path) -> CheckpointFacts | None:
-    return next(reversed(list_checkpoints(run_folder / CHECKPOINTS)), None)
-
-
-def _checkpoint_at(path: Path, *, newest: Finder) -> CheckpointFacts:
+def _checkpoint_at(path: Path) -> CheckpointFacts:
     facts = read_facts(path)
     if facts is None and (path / CHECKPOINTS).is_dir():
-        facts = newest(path)
+        facts = _newest(path)
     if facts is None:
         raise _no_checkpoint(path)
     return facts
 
 
-def _fork_or_continue(job: Job, facts: CheckpointFacts, *, newest: Finder) -> CheckpointFacts:
-    """Return another run's checkpoint for a run that has none yet, else its own newest."""
-    own, fork = newest(job.folder), read_fork(job.folder)
-    if own is None:
-        return facts
+def _own_of_fork(job: Job, own: CheckpointFacts, fork: Fork | None) -> CheckpointFacts:
+    """Return the own newest checkpoint of a run that began where `resume` says."""
     if fork is not None and fork.starts_at(Path(job.config.resume)):
         return own
     began = f"from {fork.checkpoint}" if fork else "at step 0"
@@ -91,13 +80,13 @@ def _fork_or_continue(job: Job, facts: CheckpointFacts, *, newest: Finder) -> Ch
     )
 
 
-def _start_of(fork: Fork, run_folder: Path, *, newest: Finder) -> CheckpointFacts:
+def _start_of(fork: Fork, run_folder: Path) -> CheckpointFacts:
     if fork.is_gone:
         raise ConfigurationError(
             f"{run_folder} began from {fork.checkpoint}, of a run that no longer exists, and has no checkpoint; start "
             "again with resume=never."
         )
-    return _checkpoint_at(fork.checkpoint, newest=newest)
+    return _checkpoint_at(fork.checkpoint)
 
 
 def is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
