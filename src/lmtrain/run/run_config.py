@@ -1,7 +1,7 @@
 """The one reading of a composed config: from here on a run's settings are typed and frozen."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar, get_type_hints
 
@@ -12,7 +12,8 @@ from lmtrain.accounting.options.parts import CompileFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.scaling import Scaling
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError, suggest, wrong
+from lmtrain.run.compose.group_options import one_of, option_of, words_of
 from lmtrain.run.scaling import scaling_of
 from lmtrain.run.schema.check import REPEATS, TARGET, check_node, check_value
 from lmtrain.run.schema.facts import Facts, facts_of
@@ -89,6 +90,18 @@ class RunConfig:
     def facts(self, kind: type[F], **place: Any) -> F | None:
         """Return what the chosen option of a kind's group states of itself; `place` is not among its settings."""
         return facts_of(getattr(self, kind.group).values, kind, allowed=self.allowed, **place)
+
+    def require_option(
+        self, kind: type[F], fits: Callable[[F], bool], rule: str, *, unstated: F | None = None, **place: Any
+    ) -> None:
+        """Refuse the chosen option of a kind's group unless its facts fit, and name the options that do.
+
+        `unstated` are the facts of an option that states none, None: it is not refused.
+        """
+        found = self.facts(kind, **place) or unstated
+        if found is not None and not fits(found):
+            got = option_of(kind.group, getattr(self, kind.group).target)
+            raise wrong(kind.group, f"one {rule}", got, one_of(words_of(kind, fits, **place)))
 
     @property
     def spread(self) -> ModelSpread:

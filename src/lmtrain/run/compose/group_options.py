@@ -41,6 +41,13 @@ def words_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Sequenc
     return [option.word for option in options_of(kind, holds, **place)]
 
 
+def option_of(group: str, target: str) -> str:
+    """Return the option of a target: its function's name, or the file of its class."""
+    name = target.rpartition(".")[2]
+    files = (conf_folder() / group).glob("*.yaml")
+    return name if name.islower() else next((file.stem for file in files if target_of(file) == target), name)
+
+
 def file_values(word: str) -> dict[str, Any]:
     """Return the settings in the file of GROUP=OPTION."""
     group, _, option = word.partition("=")

@@ -40,10 +40,9 @@ def require_settings(config: RunConfig) -> None:
         whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
         rule = f"one of whole parameters with optimizer={option}"
         raise wrong("strategy", rule, config.strategy.word, f"{whole}, or one of optimizer={', '.join(can)}")
-    schedule = config.facts(ScheduleFacts) or ScheduleFacts()
-    if found.averages_steps and schedule.decays:
-        level = one_of(words_of(ScheduleFacts, lambda other: not other.decays))
-        raise wrong("schedule", f"one without decay with optimizer={option}", config.schedule.word, level)
+    if found.averages_steps:
+        rule = f"without decay with optimizer={option}"
+        config.require_option(ScheduleFacts, lambda schedule: not schedule.decays, rule, unstated=ScheduleFacts())
     require_ranges(config.optimizer.values, found)
     for name, node in (("momentum", config.momentum_schedule), ("weight_decay", config.weight_decay_schedule)):
         if not gives_nothing(node.target) and not config.optimizer.get(name):
@@ -111,10 +110,9 @@ def require_offload(config: RunConfig, *, on_cpu: bool) -> None:
 
 def require_float8_head(config: RunConfig) -> None:
     """Refuse `precision.head` with a loss that leaves the head's products to others."""
-    if config.precision.get("head", False) and not (config.facts(LossFacts) or LossFacts()).makes_head_products:
-        fits = words_of(LossFacts, lambda other: other.makes_head_products)
-        word = config.loss.target.split(".")[-2]
-        raise wrong("loss", "one that makes the head's products with precision.head=true", word, one_of(fits))
+    if config.precision.get("head", False):
+        rule = "that makes the head's products with precision.head=true"
+        config.require_option(LossFacts, lambda loss: loss.makes_head_products, rule, unstated=LossFacts())
 
 
 def require_ramps_of_budget(config: RunConfig) -> None:

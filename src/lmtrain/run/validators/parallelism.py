@@ -80,10 +80,8 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
         group_sizes.require_shares(spread.context_ranks, sizes, smears_keys=smears_keys, norms_all_heads=over_width)
     if spread.tensor_ranks == 1:
         return
-    if not (config.facts(LossFacts) or LossFacts()).takes_shards:
-        can = one_of(words_of(LossFacts, lambda other: other.takes_shards))
-        rule = f"one that takes a shard of the vocabulary, with strategy={config.strategy.word}"
-        raise wrong("loss", rule, config.loss.target.split(".")[-2], can)
+    rule = f"that takes a shard of the vocabulary, with strategy={config.strategy.word}"
+    config.require_option(LossFacts, lambda loss: loss.takes_shards, rule, unstated=LossFacts())
     group_sizes.require_parts(spread.tensor_ranks, sizes)
 
 
@@ -95,11 +93,7 @@ def require_workers(config: RunConfig) -> None:
     for node in (config.spikes, config.weight_average):
         if not gives_nothing(node.target):
             raise wrong(node.key, f"none {strategy}", node.word, f"{node.key}=none")
-    optimizer = config.facts(OptimizerFacts)
-    if optimizer is not None and optimizer.averages_steps:
-        fits = words_of(OptimizerFacts, lambda other: not other.averages_steps)
-        raise wrong("optimizer", f"one that trains what it evaluates {strategy}", config.optimizer.word, one_of(fits))
-    precision = config.facts(PrecisionFacts, has_bf16=True)
-    if precision is not None and precision.bytes_of.weights != 4:
-        fits = words_of(PrecisionFacts, lambda other: other.bytes_of.weights == 4, has_bf16=True)
-        raise wrong("precision", f"one with fp32 weights {strategy}", config.precision.word, one_of(fits))
+    evaluated = f"that trains what it evaluates {strategy}"
+    config.require_option(OptimizerFacts, lambda optimizer: not optimizer.averages_steps, evaluated)
+    whole = f"with fp32 weights {strategy}"
+    config.require_option(PrecisionFacts, lambda precision: precision.bytes_of.weights == 4, whole, has_bf16=True)

@@ -7,7 +7,6 @@ from lmtrain.accounting.options.parts import ObjectiveFacts, PackingFacts, Sourc
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import wrong
-from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.facts import facts_of, require_facts
 from lmtrain.run.schema.node import Node
@@ -36,10 +35,6 @@ def _source(config: RunConfig) -> tuple[Node | None, SourceFacts | None]:
     return source, source and facts_of(source.values, SourceFacts, allowed=config.allowed)
 
 
-def _row_is_document(config: RunConfig) -> bool:
-    return (config.facts(PackingFacts) or PackingFacts()).row_is_document
-
-
 def require_objective(config: RunConfig) -> None:
     """Refuse a run of an objective without a starting model, or with parts unfit for its task."""
     facts = objective_facts(config)
@@ -57,9 +52,8 @@ def require_parts_of_task(config: RunConfig) -> None:
     if source and given is not None and facts.rows_together > 1 and not given.has_pairs:
         instead = "source=preference_pairs 'source.paths=[pairs.jsonl]'"
         raise wrong("source", f"one of pairs of answers with {task}", source.word, instead)
-    if not _row_is_document(config):
-        fits = words_of(PackingFacts, lambda other: other.row_is_document)
-        raise wrong("packing", f"one with an answer per row with {task}", config.packing.word, one_of(fits))
+    rule = f"with an answer per row with {task}"
+    config.require_option(PackingFacts, lambda packing: packing.row_is_document, rule, unstated=PackingFacts())
     if "sources" in config.data:
         raise wrong("data", f"one source with {task}, which takes rows together", "mixture", "data=prepared")
     require_whole_sequences(config)
@@ -76,10 +70,9 @@ def require_whole_sequences(config: RunConfig) -> None:
         has_one_step = spread.meets_every_steps is None
         return is_whole and has_one_step and not (facts.num_new_tokens and spread.cuts_parameters)
 
-    if not fits(config.spread):
-        whole = "weights" if facts.num_new_tokens else "sequences"
-        rule = f"one with whole {whole} on each rank with task={facts.task}"
-        raise wrong("strategy", rule, config.strategy.word, one_of(words_of(ModelSpread, fits)))
+    whole = "weights" if facts.num_new_tokens else "sequences"
+    rule = f"with whole {whole} on each rank with task={facts.task}"
+    config.require_option(ModelSpread, fits, rule, unstated=ModelSpread())
 
 
 def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
@@ -119,14 +112,16 @@ def require_adaptable(config: RunConfig) -> None:
     """Refuse strategies that cut layers, and formats that replace them: an adapter is a part of its layer."""
     if gives_nothing(config.adapter.target):
         return
-    adapter, spread = f"with adapter={config.adapter.word.lower()}", config.spread
-    if spread.tensor_ranks > 1 or spread.pipeline.num_stages > 1:
-        whole = words_of(ModelSpread, lambda other: other.tensor_ranks == 1 and other.pipeline.num_stages == 1)
-        raise wrong("strategy", f"one of whole layers {adapter}", config.strategy.word, one_of(whole))
-    precision = config.facts(PrecisionFacts, has_bf16=True)
-    if precision is not None and precision.bytes_of.matmul == "fp8":
-        held = words_of(PrecisionFacts, lambda other: other.bytes_of.matmul == "bf16", has_bf16=True)
-        raise wrong("precision", f"one that keeps layers {adapter}", config.precision.word, one_of(held))
+    adapter = f"with adapter={config.adapter.word.lower()}"
+
+    def is_whole(spread: ModelSpread) -> bool:
+        return spread.tensor_ranks == spread.pipeline.num_stages == 1
+
+    def keeps_layers(precision: PrecisionFacts) -> bool:
+        return precision.bytes_of.matmul != "fp8"
+
+    config.require_option(ModelSpread, is_whole, f"of whole layers {adapter}", unstated=ModelSpread())
+    config.require_option(PrecisionFacts, keeps_layers, f"that keeps layers {adapter}", has_bf16=True)
 
 
 def require_trained_weights(config: RunConfig) -> None:
