@@ -99,23 +99,10 @@ def check(
     if {key_of(word).partition(".")[0] for word in typed} & RAMP_GROUPS:
         require_ramps_of_budget(config)
     if place == "here":
-        _check_parts(config)
-        require_size_for_model(config)
-    if place == "paper":
-        _check_source_paths(config, typed)
-    else:
-        _check_places(values, typed)
+        for rule in RULES_OF_TRAINING:
+            rule(config)
+    _check_places(config, typed, place=place)
     return config
-
-
-def _check_parts(config: RunConfig) -> None:
-    """Check the parts of a run that trains here against its text, its starting weights and its strategy."""
-    require_conversations(config)
-    require_trained_weights(config)
-    require_adaptable(config)
-    require_objective(config)
-    require_parts(config)
-    require_workers(config)
 
 
 def _check_typed(config: RunConfig, typed: Sequence[str]) -> None:
@@ -156,21 +143,15 @@ def _check_type(config: Mapping[str, Any], key: str) -> None:
         check_possible(key, value)
 
 
-def _check_source_paths(config: RunConfig, typed: Sequence[str]) -> None:
-    """Look for a source's typed files where the cluster names no device: other machines have their own disks."""
+def _check_places(config: RunConfig, typed: Sequence[str], *, place: Place) -> None:
+    """Look at the typed paths of this machine; of a plan's, at a source's alone, where no other machine is named."""
     keys = {key_of(word) for word in typed}
-    for key in SOURCE_PATHS if config.cluster.device is None else ():
-        if key in keys:
-            require_paths(node_at(config.values, key), key=key)
-
-
-def _check_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
-    """Look at the typed paths of this machine."""
-    keys = {key_of(word) for word in typed}
-    for key, look in PLACES.items():
-        value = node_at(config, key)
+    on_paper = SOURCE_PATHS if config.cluster.device is None else ()
+    for key in on_paper if place == "paper" else PLACES:
+        value = node_at(config.values, key)
         if key in keys and value is not None:
-            look(str(value) if isinstance(value, (int, float)) else value, config)  # a folder's name may be a number
+            path = str(value) if isinstance(value, (int, float)) else value  # a folder's name may be a number
+            PLACES[key](path, config.values)
 
 
 def _run_name(name: Any, config: Mapping[str, Any]) -> None:
@@ -211,6 +192,11 @@ def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
         open_dataset(path)
 
 
+# Parts of a run that trains here: against its text, its starting weights and its strategy.
+RULES_OF_TRAINING: Final[tuple[Callable[[RunConfig], None], ...]] = (
+    *(require_conversations, require_trained_weights, require_adaptable, require_objective),
+    *(require_parts, require_workers, require_size_for_model),
+)
 PLACES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "run.name": _run_name,
     "run.root": _root,

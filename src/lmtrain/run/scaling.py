@@ -36,23 +36,16 @@ def scaled(config: Config, overrides: Sequence[str], *, allowed: Sequence[str] =
     node = config.get("scaling")
     if node is None or node.get(TARGET) in (UNSCALED, RECORD):
         return config
-    found = apply_rule(config, node, overrides, allowed=allowed)
-    settings: Config = {**config, "scaling": {TARGET: RECORD, **asdict(found)}}
-    return with_settings(settings, found.derived)
-
-
-def apply_rule(config: Config, node: Config, overrides: Sequence[str], *, allowed: Sequence[str] = ()) -> Scaling:
-    """Return the settings derived by the rule of a `scaling` node from a config composed from overrides."""
     checked = check_node(node, key="scaling", allowed=allowed)
     rule: Rule = instantiate(checked, key="scaling")
-    typed = frozenset(word.lstrip("+~").partition("=")[0] for word in overrides)
-    derived = rule(config, typed)
-    return Scaling(
+    derived = rule(config, frozenset(word.lstrip("+~").partition("=")[0] for word in overrides))
+    record = Scaling(
         rule=word_of(checked),
         options={name: value for name, value in checked.items() if name not in (TARGET, PARTIAL)},
         base={key: _base(config, key) for key in derived},
         derived=derived,
     )
+    return with_settings({**config, "scaling": {TARGET: RECORD, **asdict(record)}}, derived)
 
 
 def _base(config: Config, key: str) -> Any:

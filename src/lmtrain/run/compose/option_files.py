@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-LINE: Final = re.compile(r"^(?P<indent> *)(?P<key>\w+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?$")
+LINE: Final = re.compile(r"^(?P<indent> *)(?P<key>\w+): *(?P<value>(?:[^# ].*?)?)(?: +# *(?P<comment>.*))?$")
 MEANING: Final = re.compile(r"^# (\w+): (.+)$", flags=re.MULTILINE)
 HYDRA_KEYS: Final = ("_target_", "_partial_", "_recursive_", "defaults")
 
@@ -27,20 +27,9 @@ def shared_keys(main: Path) -> dict[str, str]:
 
 
 def shared_rows(main: Path) -> list[tuple[str, str, str]]:
-    """Return (key, value, meaning) of the commented scalars of an entry config, one nesting level deep."""
-    rows: list[tuple[str, str, str]] = []
-    parent = ""
-    for line in main.read_text().splitlines():
-        key, colon, rest = line.partition(":")
-        if not colon or line.lstrip().startswith(("#", "-")):
-            continue
-        value, _, comment = rest.partition(" #")
-        if not line.startswith(" "):
-            parent = key
-        if comment and key.strip() != "defaults" and parent not in {"hydra", "defaults"}:
-            name = key if not line.startswith(" ") else f"{parent}.{key.strip()}"
-            rows.append((name, value.strip(), comment.strip()))
-    return rows
+    """Return (key, value, meaning) of the commented scalars of an entry config."""
+    rows = ((key, value, meaning) for key, (value, meaning) in _rows(main, []) if meaning)
+    return [row for row in rows if not row[0].startswith("hydra.")]
 
 
 def describe(file: Path) -> str:
@@ -53,8 +42,11 @@ def option_rows(file: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the keys of a file with their value and comment; those of the files it extends come first."""
     for extended in _extended(file):
         yield from option_rows(extended)
-    is_global = "@package _global_" in file.read_text()
-    parents = [] if is_global else [file.parent.name]
+    yield from _rows(file, [] if "@package _global_" in file.read_text() else [file.parent.name])
+
+
+def _rows(file: Path, parents: list[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the keys with a value of one file below `parents`, with value and comment."""
     above: list[tuple[int, str]] = []
     for line in file.read_text().splitlines():
         found = LINE.match(line)

@@ -24,7 +24,7 @@ OF_BATCH: Final = ("context_tokens", "tokens_per_step")  # what a forward pass t
 WORD: Final = re.compile(r"[A-Za-z0-9_.-]+")
 PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_./-]+")
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-CHOICE: Final = re.compile(r"^[^#\n]*\boverride /(\w+)\s*:[ \t]*([^\s#]*)", re.MULTILINE)
+CHOICE: Final = re.compile(r"^[^#\n]*\boverride /(\w+)\s*:", re.MULTILINE)
 EXTENDED: Final = re.compile(r"^(?:defaults: *\[(\w+)\]|\s*- (\w+))\s*(?:#.*)?$", re.MULTILINE)
 
 
@@ -35,7 +35,7 @@ def brought_options(given: Mapping[str, str], *, own: str | None = None) -> list
         ConfigurationError: An option that needs `init_from` stands without it.
         DataError: The folder's facts are not plain settings.
     """
-    chosen = {group for group, _ in _choices(given, own)} if "init_from" in given else set[str]()
+    chosen = _chosen_groups(given, own) if "init_from" in given else set[str]()
     return [
         *imported_options(given, chosen=chosen),
         *inherited_options(given, chosen=chosen),
@@ -149,26 +149,21 @@ def _config(job: Path) -> dict[str, Any]:
     return config
 
 
-def _choices(given: Mapping[str, str], own: str | None) -> Iterator[tuple[str, str]]:
-    """Give the groups and options that the given options choose in their lists of defaults."""
+def _chosen_groups(given: Mapping[str, str], own: str | None) -> set[str]:
+    """Return the groups for which the given options choose in their lists of defaults, or those that they extend."""
     folders = [conf_folder(), *([Path(own)] if own else [])]
-    for group, options in given.items():
-        if NAME.fullmatch(group):
-            for option in options[1:-1].split(",") if options.startswith("[") else [options]:
-                yield from _chosen_by(group, option.strip(" '\""), folders, ())
-
-
-def _chosen_by(group: str, option: str, folders: list[Path], below: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Give the choices of one option's list of defaults, and of the options that it extends."""
-    files = [
-        file for folder in folders if NAME.fullmatch(option) and (file := folder / group / f"{option}.yaml").is_file()
-    ]
-    if not files or option in below:
-        return
-    text = files[0].read_text(encoding="utf-8", errors="replace")
-    yield from CHOICE.findall(text)
-    for found in EXTENDED.findall(text):
-        yield from _chosen_by(group, next(filter(None, found)), folders, (*below, option))
+    waiting = [(group, option) for group, options in given.items() for option in options.strip("[]").split(",")]
+    chosen, seen = set[str](), set[tuple[str, str]]()
+    while waiting:
+        group, option = (word.strip(" '\"") for word in waiting.pop())
+        is_named = NAME.fullmatch(group) and NAME.fullmatch(option)
+        files = [file for folder in folders if is_named and (file := folder / group / f"{option}.yaml").is_file()]
+        if files and (group, option) not in seen:
+            seen.add((group, option))
+            text = files[0].read_text(encoding="utf-8", errors="replace")
+            chosen |= {*CHOICE.findall(text)}
+            waiting += [(group, next(filter(None, found))) for found in EXTENDED.findall(text)]
+    return chosen
 
 
 def value_words(group: str, settings: Any, *, source: Path) -> list[str]:

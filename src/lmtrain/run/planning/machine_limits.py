@@ -21,7 +21,7 @@ from lmtrain.launch.process_group import broadcast_outcome
 from lmtrain.run.planning.choices import chooses_recompute, with_recompute
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import planned_checkpoints
-from lmtrain.run.planning.plan import fitted_batch
+from lmtrain.run.planning.plan import planned_batch
 from lmtrain.run.planning.setting import planned_setting, with_facts
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
@@ -82,7 +82,7 @@ def batch_of(config: RunConfig) -> BatchPlan:
         return config.divided(config.batch)
 
     def largest() -> BatchPlan:
-        found = fitted_batch(config, setting_here(config))
+        found = planned_batch(config, setting_here(config))
         print(
             f"{MICRO_BATCH}=auto: {found.sequences_per_micro_step} of "
             f"{format_count(found.sequences_per_rank, 'sequence')} at a time, "

@@ -166,22 +166,15 @@ def _require_ramps(config: RunConfig, plan: Plan) -> None:
 
 
 def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
-    """Divide a step over the devices; an `auto` micro batch becomes the largest that fits."""
-    if config.batch.is_auto:
-        return fitted_batch(config, fit)
-    divided = config.divided(config.batch)
-    require_examples(divided, objective_facts(config))
-    return divided
-
-
-def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
-    """Return the batch with the largest micro batch for a device.
+    """Divide a step over the devices; an `auto` micro batch becomes the largest that fits.
 
     Raises:
-        ConfigurationError: Not even one sequence fits, or one example of several.
+        ConfigurationError: It does not divide, or not even one example fits.
     """
     whole = config.divided(config.batch)
     require_examples(whole, objective_facts(config))
+    if not config.batch.is_auto:
+        return whole
     if found := largest_micro_batch(fit, whole):
         return found
     rows = fit.example_rows

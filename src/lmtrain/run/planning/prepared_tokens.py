@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from lmtrain.accounting.options.parts import PackingFacts
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.callbacks import held_out_passes
 from lmtrain.tracking.atomic_files import read_json, write_json
@@ -57,14 +56,9 @@ def require_split(config: RunConfig) -> None:
             passes.require_split([*splits], of=f"{name}data set {folder}")
 
 
-def is_prepared(config: RunConfig) -> bool:
-    """Return whether all folders of the config are known and there."""
-    return prepared_train_tokens(config) is not None
-
-
 def awaited_facts(config: RunConfig) -> str | None:
     """Return the words for a plan's gaps before a run has opened its data; None of known data, or of no folder."""
-    if not (config.data.get("sources") or config.data.node("folder")) or is_prepared(config):
+    if not (config.data.get("sources") or config.data.node("folder")) or prepared_train_tokens(config) is not None:
         return None
     awaited = "not known before a run has prepared or opened it: epochs, the time of validation"
     if config.packing.get("document_mask"):
@@ -152,12 +146,13 @@ def remember_prepared(node: Node, folder: Path, *, cache: Path) -> None:
         write_json(memory, content)
 
 
-def _hash_of(folder: Node) -> str:
+def _memory(folder: Node, cache: Path) -> Path:
+    """Return the cache's file with the folder of a preparation's settings."""
     settings = dict(folder.without("engine", "num_processes").canonical())
     if isinstance(tokenizer := settings.get("tokenizer"), dict) and (path := tokenizer.get("path")):
         settings["tokenizer"] = {**tokenizer, "path": _content_of(Path(path))}
     content = json.dumps(settings, sort_keys=True, default=str)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    return cache / MEMORY / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
 
 
 def _content_of(tokenizer: Path) -> str:
@@ -166,11 +161,6 @@ def _content_of(tokenizer: Path) -> str:
 
     file = tokenizer if tokenizer.is_file() else tokenizer / TOKENIZER_FILE
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else str(tokenizer)
-
-
-def _memory(node: Node, cache: Path) -> Path:
-    """Return the cache's file with the folder of a preparation's settings."""
-    return cache / MEMORY / f"{_hash_of(node)}.json"
 
 
 def _tokens_of(folder: str | None, *, split: str = "train") -> int | None:
@@ -186,7 +176,7 @@ def _epoch_tokens_of(config: RunConfig, folder: str | None) -> int | None:
     num_tokens = _tokens_of(folder)
     if folder is None or num_tokens is None:
         return None
-    facts, context = _packing(config), config.batch.context_tokens
+    facts, context = config.facts(PackingFacts) or PackingFacts(), config.batch.context_tokens
     if facts.index is not None:
         from lmtrain.data.packing_index import known_rows  # numpy: only for an index
         from lmtrain.data.shards import open_dataset
@@ -195,10 +185,6 @@ def _epoch_tokens_of(config: RunConfig, folder: str | None) -> int | None:
         return num_tokens if num_rows is None else num_rows * context
     num_documents = _split_of(folder, "train").get("num_documents", 0)
     return facts.epoch_tokens(num_tokens, num_documents=num_documents, context_tokens=context)
-
-
-def _packing(config: RunConfig) -> PackingFacts:
-    return facts_of(config.packing.values, PackingFacts, allowed=config.allowed) or PackingFacts()
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -4,7 +4,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -76,7 +76,7 @@ def newest_checkpoint(folder: Path, *, fix: str = "Name another run.") -> Checkp
 def find_job(path: Path, *, key: str, takes_imports: bool = False) -> StoredJob:
     """Return the last accepted job of a run, or of the run of a checkpoint, without verifying the checkpoint.
 
-    The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
+    The folder may be anybody's: its config is data until `checked_part` has checked it.
 
     Raises:
         ConfigurationError: It is neither; `key` is its name on the command line, and `takes_imports` says whether it
@@ -87,7 +87,7 @@ def find_job(path: Path, *, key: str, takes_imports: bool = False) -> StoredJob:
         raise EnvironmentProblem(f"{key}={path} is damaged: {problem}. Use {path.parent.parent} for another one.")
     if not path.is_dir() or not (file := _job_file(run_of(path))).is_file():
         raise missing_checkpoint(path, key=key) or _not_a_source(path, key=key, takes_imports=takes_imports)
-    return replace(load_job(file), allowed_targets=[])
+    return load_job(file)
 
 
 def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> Node:

@@ -97,14 +97,7 @@ class StoredJob:
     """A job from a run's folder, possibly another person's: its config is data, checked in parts."""
 
     config: dict[str, Any]
-    overrides: list[str]
     name: str
-    root: str
-    allowed_targets: list[str] = field(default_factory=list[str])
-    sweep: str | None = None
-    began: float = field(default_factory=time.monotonic)
-    program: str = ""
-    config_dir: str | None = None
 
 
 def load_job(path: Path) -> StoredJob:
@@ -113,10 +106,15 @@ def load_job(path: Path) -> StoredJob:
     Raises:
         DataError: The file is not a job.
     """
+    stored = _read_job(path)
+    return StoredJob(config=stored["config"], name=stored["name"])
+
+
+def _read_job(path: Path) -> dict[str, Any]:
     stored = _with_current_targets(resolve_references(read_json(path)))
     if not isinstance(stored.get("config"), dict) or not {"overrides", "name", "root"} <= stored.keys():
         raise DataError(f"{path} is not the job of a run; restore it, or use another run.")
-    return StoredJob(**{entry.name: stored[entry.name] for entry in fields(StoredJob) if entry.name in stored})
+    return stored
 
 
 def _with_current_targets(value: Any) -> Any:
@@ -135,10 +133,9 @@ def _with_current_targets(value: Any) -> Any:
 def job_of_rank(path: Path) -> Job:
     """Return the job of this rank, from its parent or else from the file."""
     whole = os.environ.get(HANDED_OVER)
-    stored = vars(StoredJob(**foreign_json.parse(whole)) if whole else load_job(path))
-    config = read_config(stored["config"], allowed=stored["allowed_targets"])
+    stored = foreign_json.parse(whole) if whole else _read_job(path)
     others: dict[str, Any] = {entry.name: stored[entry.name] for entry in fields(Job) if entry.name in stored}
-    others["config"] = config
+    others["config"] = read_config(stored["config"], allowed=stored.get("allowed_targets", ()))
     return Job(**others)
 
 

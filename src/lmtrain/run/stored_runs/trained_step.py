@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,7 +86,7 @@ def _attempt_of(run: Path, step: int) -> tuple[Path, StoredJob]:
     numbers = [each.number for each in read_attempts(run) if each.readings and each.readings[0].step < step]
     attempt = run / "attempts" / str(numbers[-1] if numbers else 0)
     file = attempt / "job.json"
-    return attempt, replace(load_job(file), allowed_targets=[]) if file.is_file() else job
+    return attempt, load_job(file) if file.is_file() else job
 
 
 def _logged_loss(run: Path, step: int) -> float | None:
