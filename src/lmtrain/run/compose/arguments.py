@@ -25,7 +25,12 @@ from lmtrain.run.compose.suggestions import refuse_unknown_words, unknown_option
 
 NAME: Final = "run.name"
 LIKE_A_NUMBER: Final = re.compile(r"[\d.+-][\w.+-]*|true|false|nan|inf", re.IGNORECASE)  # 1.10 would become 1.1
-VALIDATION: Final = "callbacks.validation"
+# A setting with a default -> the settings that take its place where one is given.
+REPLACED: Final = {
+    "schedule.warmup_fraction": ("schedule.warmup_steps", "schedule.warmup_tokens"),
+    "schedule.warmdown_fraction": ("schedule.warmdown_steps", "schedule.warmdown_tokens"),
+    "callbacks.validation.num_passes": ("callbacks.validation.every_steps",),
+}
 HYDRA_READ: Final = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.")
 MULTIRUN: Final = frozenset({"-m", "--multirun"})
 ALLOW_TARGET: Final = "--allow-target"
@@ -119,10 +124,19 @@ def parse_arguments(
     keys = values_by_key(overrides)
     _require_one_option(keys, is_sweep=is_sweep)
     _refuse_hydra(keys)
-    added = ["budget=none"] if budget_group and _is_budget_typed_alone(keys) else []
-    added += [*_ramp_overrides(keys), *_pass_overrides(keys)]
-    if world is not None:
-        added += _launcher_overrides(keys, *world)
+    is_budget_alone = "budget" not in keys and any(key.startswith("budget.") for key in keys)
+    added = ["budget=none"] if budget_group and is_budget_alone else []
+    added += [
+        f"{other}=null"
+        for other, replacing in REPLACED.items()
+        if other not in keys and any(keys.get(key, "null") != "null" for key in replacing)
+    ]
+    for key, value in zip(("trainer.devices", "trainer.num_nodes"), world or (), strict=False):
+        if key not in keys:
+            added.append(f"{key}={value}")
+        elif keys[key] != str(value):
+            msg = f"{key}={keys[key]} but the launcher started {value}; leave {key} out or set it to {value}."
+            raise ConfigurationError(msg)
     continued = [] if is_sweep else own_options(keys)
     imported = brought_options({**values_by_key(continued), **keys}, own=own)
     return Arguments(overrides=overrides, continued=continued, added=added, imported=imported, **flags)
@@ -188,35 +202,3 @@ def _refuse_hydra(keys: Iterable[str]) -> None:
         if key.startswith(("hydra.", "hydra/")) and not key.startswith(HYDRA_READ):
             read = ", ".join(name.rstrip(".") for name in HYDRA_READ)
             raise ConfigurationError(f"{key} has no effect: of Hydra's own settings only {read} are read.")
-
-
-def _is_budget_typed_alone(given: Mapping[str, str]) -> bool:
-    return "budget" not in given and any(key.startswith("budget.") for key in given)
-
-
-def _ramp_overrides(given: Mapping[str, str]) -> list[str]:
-    """Take the fraction of a ramp back where its length is given in steps or tokens."""
-    return [
-        f"schedule.{ramp}_fraction=null"
-        for ramp in ("warmup", "warmdown")
-        if any(given.get(f"schedule.{ramp}_{unit}", "null") != "null" for unit in ("steps", "tokens"))
-        and f"schedule.{ramp}_fraction" not in given
-    ]
-
-
-def _pass_overrides(given: Mapping[str, str]) -> list[str]:
-    """Take the number of validations back where their interval is given."""
-    is_given = given.get(f"{VALIDATION}.every_steps", "null") != "null"
-    return [f"{VALIDATION}.num_passes=null"] if is_given and f"{VALIDATION}.num_passes" not in given else []
-
-
-def _launcher_overrides(given: Mapping[str, str], num_processes: int, num_nodes: int) -> list[str]:
-    """Follow the launcher's numbers of processes and nodes."""
-    added: list[str] = []
-    for key, value in (("trainer.devices", num_processes), ("trainer.num_nodes", num_nodes)):
-        if key not in given:
-            added.append(f"{key}={value}")
-        elif given[key] != str(value):
-            msg = f"{key}={given[key]} but the launcher started {value}; leave {key} out or set it to {value}."
-            raise ConfigurationError(msg)
-    return added

@@ -96,19 +96,22 @@ def sweep_nodes(arguments: Arguments) -> tuple[dict[str, Any], Mapping[str, Any]
     return settings, (sweeper.get("params") or {}) if SEARCH in sweeper else None
 
 
-def trials_of(words: Sequence[str], *, swept: Mapping[str, str]) -> list[list[str]]:
-    """Return the overrides of each trial, the last key's values varying fastest.
+def parsed_overrides(words: Sequence[str], *, swept: Mapping[str, str]) -> list[Override]:
+    """Parse `swept`, values by key from a config's `hydra.sweeper.params`, and the typed words, which replace them."""
+    parse = OverridesParser.create().parse_overrides
+    typed = parse([*words])
+    keys = {each.get_key_element() for each in typed}
+    named = parse([f"{key}={values}" for key, values in swept.items()])
+    return [*(each for each in named if each.get_key_element() not in keys), *typed]
 
-    `swept` are values by key, from a config's `hydra.sweeper.params`; a typed key takes their place.
+
+def trials_of(words: Sequence[str], *, swept: Mapping[str, str]) -> list[list[str]]:
+    """Return the overrides of each trial, the last key's values varying fastest; `swept` as parsed_overrides has it.
 
     Raises:
         ConfigurationError: A range of numbers without steps: only a search can draw from it.
     """
-    named = OverridesParser.create().parse_overrides([f"{key}={values}" for key, values in swept.items()])
-    typed = OverridesParser.create().parse_overrides([*words])
-    keys = {each.get_key_element() for each in typed}
-    all_of_them = [*(each for each in named if each.get_key_element() not in keys), *typed]
-    return [[*trial] for trial in itertools.product(*map(_values, all_of_them))]
+    return [[*trial] for trial in itertools.product(*map(_values, parsed_overrides(words, swept=swept)))]
 
 
 def _values(override: Override) -> list[str]:
@@ -282,7 +285,11 @@ def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
 
 def _translated(problem: Exception, arguments: Arguments, *, config_name: str) -> ConfigurationError:
     if isinstance(problem, MissingConfigException):
-        return ConfigurationError(_unknown_option(problem))
+        group, _, option = str(problem.missing_cfg_file).partition("/")  # a typed option may be a path
+        if group == "hydra":
+            return ConfigurationError(f"hydra/{option.replace('/', '=')}: must be basic (a grid) or optuna (a search).")
+        options = problem.options or option_names(group)  # none of a list
+        return ConfigurationError(suggestions.unknown_option(group, option, options))
     if SEVERAL_VALUES in str(problem):
         typed = str(problem).partition("'")[2].partition("'")[0]
         first = typed.partition(",")[0]
@@ -294,13 +301,6 @@ def _translated(problem: Exception, arguments: Arguments, *, config_name: str) -
     if isinstance(problem, OverrideParseException):
         return ConfigurationError(suggestions.unreadable(str(problem.override)))
     return ConfigurationError(" ".join(str(problem).split()))
-
-
-def _unknown_option(problem: MissingConfigException) -> str:
-    group, _, option = str(problem.missing_cfg_file).partition("/")  # a typed option may be a path
-    if group == "hydra":
-        return f"{group}/{option.replace('/', '=')}: must be basic (a grid) or optuna (a search)."
-    return suggestions.unknown_option(group, option, problem.options or option_names(group))  # none of a list
 
 
 def _refused_override(problem: ConfigCompositionException) -> str | None:

@@ -3,9 +3,8 @@
 An option is advised for its own statement of facts, and a new one at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import yaml
 
@@ -17,28 +16,19 @@ from lmtrain.run.schema.signatures import setting_names
 F = TypeVar("F", bound=Facts)
 
 
-@dataclass(frozen=True)
-class GroupOption(Generic[F]):
-    """An option as it is typed, GROUP=OPTION, the settings of its file, and its facts."""
+def words_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> list[str]:
+    """Return the options of a group, as GROUP=OPTION, whose facts at their usual settings are as asked.
 
-    word: str
-    values: Mapping[str, Any]
-    facts: F
-
-
-def options_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Iterator[GroupOption[F]]:
-    """Give the options of a group whose facts at their usual settings are as asked, `place` included."""
+    `place` is added to the settings.
+    """
+    words: list[str] = []
     for file in sorted((conf_folder() / kind.group).glob("*.yaml")):
-        values = file_values(f"{kind.group}={file.stem}")
-        own = {key: value for key, value in values.items() if "${" not in str(value)}  # other groups decide those
+        word = f"{kind.group}={file.stem}"
+        own = {key: value for key, value in file_values(word).items() if "${" not in str(value)}  # the rest: of others
         facts = facts_of(own, kind, **place)
         if facts is not None and holds(facts):
-            yield GroupOption(f"{kind.group}={file.stem}", values, facts)
-
-
-def words_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Sequence[str]:
-    """Return the words of those options."""
-    return [option.word for option in options_of(kind, holds, **place)]
+            words.append(word)
+    return words
 
 
 def option_of(group: str, target: str) -> str:

@@ -1,16 +1,15 @@
 """A search on the command line: its spaces in Hydra's syntax, its settings, and the words of a trial."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import Arguments
-from lmtrain.run.compose.compose import single, sweep_nodes
+from lmtrain.run.compose.compose import parsed_overrides, single, sweep_nodes
 from lmtrain.run.schema.node import Node
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Dimension, Interval, ListedValues, Space, interval, num_of_grid, require_space
@@ -62,9 +61,13 @@ def search_of(arguments: Arguments) -> SearchWords | None:
         return None
     settings: SearchSettings = Node("sweep", values).checked().build()
     fixed = [word for word in single(arguments.overrides) if not word.lstrip("+~").startswith(OF_THE_SEARCH)]
-    space = _space(arguments.overrides, params=params)
+    overrides = parsed_overrides(arguments.overrides, swept=params)
+    space = {each.get_key_element(): _dimension(each) for each in overrides if each.is_sweep_override()}
     require_space(space, sampler=settings.sampler, words=arguments.overrides)
-    _require_seeds(space, settings)
+    if "seed" in space and settings.seeds > 1:
+        raise ConfigurationError(
+            f"seed={space['seed'].describe()} and sweep.seeds={settings.seeds} both choose seeds; leave one out."
+        )
     return SearchWords(settings=settings, space=space, fixed=tuple(fixed), arguments=arguments)
 
 
@@ -80,15 +83,6 @@ def grid_settings(arguments: Arguments) -> tuple[SearchSettings, Arguments]:
     kept = [word for word in arguments.overrides if word not in own]
     settings: SearchSettings = Node("sweep", sweep_nodes(arguments)[0]).checked().build()
     return settings, replace(arguments, overrides=kept)
-
-
-def _space(words: Sequence[str], *, params: Mapping[str, Any]) -> dict[str, Dimension]:
-    """Read the spaces of an option's `hydra.sweeper.params` and of the typed words, which go before."""
-    parser = OverridesParser.create()
-    named = {each.get_key_element(): each for each in parser.parse_overrides([f"{k}={v}" for k, v in params.items()])}
-    typed = {each.get_key_element(): each for each in parser.parse_overrides([*words])}
-    kept = {key: each for key, each in named.items() if key not in typed}
-    return {key: _dimension(each) for key, each in {**kept, **typed}.items() if each.is_sweep_override()}
 
 
 def _dimension(override: Override) -> Dimension:
@@ -123,11 +117,3 @@ def _whole_numbers(key: str, value: RangeSweep) -> Interval:
         raise ConfigurationError(f"{key}=range({value.start},{value.stop},{value.step}) has fewer than two values.")
     low, high = min(numbers), max(numbers)
     return interval(key, low, high, step=abs(numbers.step), is_log="log" in value.tags)
-
-
-def _require_seeds(space: Space, settings: SearchSettings) -> None:
-    if "seed" in space and settings.seeds > 1:
-        raise ConfigurationError(
-            f"seed={space['seed'].describe()} and sweep.seeds={settings.seeds} both choose seeds; leave "
-            "one of them out."
-        )
