@@ -97,10 +97,13 @@ class Ranks:
     def wait(self) -> int:
         """Wait for all ranks, report the failed one that explains the others, and return the job's exit code."""
         while len(self._ends) < self.num_ranks:
-            self._note_ends()
+            for rank, process in enumerate(self._processes):
+                if rank not in self._ends and (code := process.poll()) is not None:
+                    self._ends[rank] = read_end(rank, code, self._error_file(rank), seen_at=time.monotonic())
             if self.stop_number is None and any(end.exit_code for end in self._ends.values()):
                 break
-            self._kill_after_grace()
+            if self.stop_number is not None and time.monotonic() - self._stopped_at > self._grace_seconds:
+                self._send(signal.SIGKILL)
             time.sleep(MONITOR_SECONDS)
         failures = [end for end in self._ends.values() if end.exit_code != 0]
         self.end_others(signal.SIGTERM)
@@ -135,15 +138,6 @@ class Ranks:
     def _send(self, number: int) -> None:
         for process in self._processes:
             process.send_signal(number)  # nothing to a process that has ended
-
-    def _note_ends(self) -> None:
-        for rank, process in enumerate(self._processes):
-            if rank not in self._ends and (code := process.poll()) is not None:
-                self._ends[rank] = read_end(rank, code, self._error_file(rank), seen_at=time.monotonic())
-
-    def _kill_after_grace(self) -> None:
-        if self.stop_number is not None and time.monotonic() - self._stopped_at > self._grace_seconds:
-            self._send(signal.SIGKILL)
 
     def _is_reported(self, end: RankEnd) -> bool:
         """Return whether rank 0, whose output is on the terminal, has reported this end."""

@@ -22,8 +22,13 @@ def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float
     Raises:
         ConfigurationError: Another model than nano, or another optimizer than muon: depth 12 was tuned for these.
     """
-    _require(config, "model", "nano", "model=nano, or scaling=width_transfer for a Llama")
-    _require(config, "optimizer", "muon", "optimizer=muon_nano")
+    model, optimizer = facts_of(config["model"], ScalingFacts), facts_of(config["optimizer"], OptimizerFacts)
+    for group, is_start, wanted, fix in (
+        ("model", model and model.carries_over == "depth", "nano", "model=nano, or scaling=width_transfer for a Llama"),
+        ("optimizer", optimizer and optimizer.dials_depth, "muon", "optimizer=muon_nano"),
+    ):
+        if not is_start:
+            raise wrong(group, f"{wanted} with scaling=depth_dial", word_of(config[group]), f"{fix}, or scaling=none")
     given = check_value(node_at(config, BATCH), int, key=BATCH) if BATCH in typed else None
     found = depth_scaling(
         check_value(node_at(config, "model.depth"), int, key="model.depth"),
@@ -38,17 +43,3 @@ def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float
 
 def _rate(config: dict[str, Any], key: str) -> float:
     return check_value(node_at(config, key), float, key=key)
-
-
-def _require(config: dict[str, Any], group: str, wanted: str, fix: str) -> None:
-    if not _dials(config, group):
-        raise wrong(group, f"{wanted} with scaling=depth_dial", word_of(config[group]), f"{fix}, or scaling=none")
-
-
-def _dials(config: dict[str, Any], group: str) -> bool:
-    """Return whether the model, or the optimizer, is a start of the dial."""
-    if group == "model":
-        model = facts_of(config[group], ScalingFacts)
-        return model is not None and model.carries_over == "depth"
-    optimizer = facts_of(config[group], OptimizerFacts)
-    return optimizer is not None and optimizer.dials_depth

@@ -94,11 +94,6 @@ def _of_optimizer(config: dict[str, Any], factors: WidthTransfer, update: Update
     decay = _number(config, "optimizer.weight_decay", 0.0)
     if not decay:
         return derived
-    _require_rule_of_decay(config, decay)
-    return derived | {"optimizer.weight_decay": decay * factors.weight_decay}
-
-
-def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
     found = facts_of(config["optimizer"], OptimizerFacts)
     if found is not None and found.decay == "gradient":
         word = word_of(config["optimizer"])
@@ -106,6 +101,7 @@ def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
         raise wrong("optimizer.weight_decay", rule, decay)
     if node_at(config, "optimizer.decay_embeddings"):
         raise wrong("optimizer.decay_embeddings", "false with scaling=width_transfer", "true")
+    return derived | {"optimizer.weight_decay": decay * factors.weight_decay}
 
 
 def _number(config: dict[str, Any], key: str, default: float) -> float:

@@ -79,7 +79,7 @@ def on_rank(path: Path) -> int:
     with ended_by_signals(), contextlib.redirect_stdout(io.StringIO()):
         run = build_run(job, rank=rank, log=None)
         if job.config.num_ranks == 1:
-            Writer(run, expected).train(settings["num_steps"])
+            write_steps(run, expected, settings["num_steps"])
             return 0
         comparison = ExpectedSteps(run, expected, num_ranks=job.config.num_ranks, tolerance=settings["tolerance"])
         comparison.train(settings["num_steps"])
@@ -88,20 +88,15 @@ def on_rank(path: Path) -> int:
     return 0
 
 
-class Writer:
-    """Write the tensors of each step of one process, and its sums."""
+def write_steps(run: Run, folder: Path, num_steps: int) -> None:
+    """Train, and write the tensors of each step of one process, and its sums."""
+    folder.mkdir()
 
-    def __init__(self, run: Run, folder: Path) -> None:
-        self._run, self._folder = run, folder
+    def see(step: int, kind: Literal["gradient", "weight"], tensors: Tensors) -> None:
+        torch.save(whole(tensors, run.parallelism.in_model_order), folder / f"{kind}{step}.pt")
 
-    def train(self, num_steps: int) -> None:
-        """Train, and write."""
-        self._folder.mkdir()
-        for name, value in _trained(self._run, self._see, num_steps).items():
-            torch.save(value, self._folder / f"{name}.pt")
-
-    def _see(self, step: int, kind: Literal["gradient", "weight"], tensors: Tensors) -> None:
-        torch.save(whole(tensors, self._run.parallelism.in_model_order), self._folder / f"{kind}{step}.pt")
+    for name, value in _trained(run, see, num_steps).items():
+        torch.save(value, folder / f"{name}.pt")
 
 
 class ExpectedSteps:
@@ -116,13 +111,10 @@ class ExpectedSteps:
         sums = _trained(self._run, self._see, num_steps)
         for kind in NUMBERS:
             for step, expected in self._read(kind).items():
-                self._compare_number(step, kind, sums[kind][step], expected)
-
-    def _compare_number(self, step: int, kind: Kind, found: float, expected: float) -> None:
-        largest = abs(found - expected)
-        is_equal = largest <= self._tolerance * abs(expected)
-        ranks = () if is_equal else tuple(range(self._num_ranks))
-        self.differences.append(RankDifference(step=step, kind=kind, largest=largest, scale=abs(expected), ranks=ranks))
+                largest, scale = abs(sums[kind][step] - expected), abs(expected)
+                ranks = () if largest <= self._tolerance * scale else tuple(range(self._num_ranks))
+                found = RankDifference(step=step, kind=kind, largest=largest, scale=scale, ranks=ranks)
+                self.differences.append(found)
 
     def _see(self, step: int, kind: Literal["gradient", "weight"], tensors: Tensors) -> None:
         expected: dict[str, Tensor] = self._read(f"{kind}{step}")

@@ -38,8 +38,16 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
     folder.create(sweep=job.sweep)
     with folder.lock():
         try:
-            is_here = outer is not None or not (isolated or job.config.trainer.devices > 1)
-            code = _train_attempt(job, folder, is_here=is_here)
+            config = OmegaConf.to_yaml(OmegaConf.create(redact(job.config.values)))
+            attempt = folder.start_attempt(config, job.overrides)
+            job.save(attempt / "job.json")
+            num_ranks = job.config.trainer.devices
+            if outer is not None or not (isolated or num_ranks > 1):
+                code = train(job)
+            else:
+                prepare_data(job)
+                path, handed = attempt / "job.json", job.handed_over()
+                code = launch(path, num_processes=num_ranks, run_folder=job.folder, more_environment=handed)
         except LMTRAIN_ERRORS:
             raise
         except BaseException:
@@ -55,23 +63,6 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
                 shutil.move(older, folder.path)
                 print(f"{folder.path} is as it was.", file=sys.stderr)
     return code
-
-
-def _train_attempt(job: Job, folder: RunFolder, *, is_here: bool) -> int:
-    """Begin an attempt, and train it in this process or on new ranks."""
-    attempt = folder.start_attempt(OmegaConf.to_yaml(OmegaConf.create(redact(job.config.values))), job.overrides)
-    job.save(attempt / "job.json")
-    return train(job) if is_here else _train_on_ranks(job, attempt)
-
-
-def _train_on_ranks(job: Job, attempt: Path) -> int:
-    prepare_data(job)
-    return launch(
-        attempt / "job.json",
-        num_processes=job.config.trainer.devices,
-        run_folder=job.folder,
-        more_environment=job.handed_over(),
-    )
 
 
 def run_saved(path: Path) -> int:

@@ -114,35 +114,26 @@ def _run_stages(pipeline: CommandPipeline, stops: Stops, *, tell: Callable[[str]
             return code
         scores = scores_since(pipeline.output(stage), began_at) if stage.verb == EVALUATE else {}
         done[stage.name] = EndedStage(key=pipeline.key(stage), seconds=seconds, ended_at=time.time(), scores=scores)
-        _note_end(pipeline, done)
+        state = _state(pipeline)
+        rows = state.get("stages", {}) | {name: asdict(one) for name, one in done.items()}
+        _write_state(pipeline, {**state, "pipeline": pipeline.name, "stages": rows})
     return EXIT_DONE
-
-
-def _note_end(pipeline: CommandPipeline, done: Mapping[str, EndedStage]) -> None:
-    state = _state(pipeline)
-    rows = state.get("stages", {}) | {name: asdict(one) for name, one in done.items()}
-    _write_state(pipeline, {**state, "pipeline": pipeline.name, "stages": rows})
 
 
 def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
     """Run all stages once, as short as possible; return the first exit code other than 0.
 
-    The files of a whole preflight are deleted, and it is not run again until a stage changes.
+    The files of a whole preflight are deleted, and it is not run again until a stage changes; with no steps, never.
     """
-    if not has_preflight_ahead(pipeline):
-        return EXIT_DONE
     short = pipeline.preflight()
+    if not pipeline.preflight_steps or _state(pipeline).get(PREFLIGHT) == short.last_key:
+        return EXIT_DONE
     tell(f"preflight: every stage once, trainings for {format_count(pipeline.preflight_steps, 'step')}")
     code = run_stages(short, tell=lambda line: tell(f"preflight {line}"))
     if code == EXIT_DONE:
         shutil.rmtree(short.folder, ignore_errors=True)
         _write_state(pipeline, {**_state(pipeline), PREFLIGHT: short.last_key})
     return code
-
-
-def has_preflight_ahead(pipeline: CommandPipeline) -> bool:
-    """Return whether a preflight comes first: it is configured, and a stage has changed since the last one."""
-    return bool(pipeline.preflight_steps) and _state(pipeline).get(PREFLIGHT) != pipeline.preflight().last_key
 
 
 def _attempt(pipeline: CommandPipeline, stage: PipelineStage, stops: Stops, *, cause: Cause) -> int:

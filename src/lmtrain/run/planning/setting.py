@@ -28,7 +28,7 @@ from lmtrain.precision.cpu_features import bf16_flags
 from lmtrain.run.planning.measurements import kind_here, measurements_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.check import TARGET
-from lmtrain.run.schema.facts import facts_of, require_facts
+from lmtrain.run.schema.facts import require_facts
 from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.callbacks import callback_facts
 from lmtrain.run.validators.optimizer import require_float8_head, require_offload, require_rounding
@@ -64,7 +64,7 @@ def planned_setting(config: RunConfig) -> Setting:
     spread = require_facts(config.strategy.values, ModelSpread, allowed=allowed)
     host = _host(config, is_compiled=compiles.compiles)
     require_offload(config, on_cpu=host is not None)
-    attention = facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts()
+    attention = config.facts(AttentionFacts, **place) or AttentionFacts()
     return Setting(
         cluster=config.cluster,
         num_ranks=config.num_ranks,
@@ -77,8 +77,10 @@ def planned_setting(config: RunConfig) -> Setting:
         is_compiled=compiles.compiles,
         host=host,
         offloads_state=config.optimizer_cpu_offload,
-        takes_back=(facts_of(config.spikes.values, SpikeFacts, allowed=allowed) or SpikeFacts()).takes_back,
-        masks_documents=_masks_documents(config, attention),
+        takes_back=(config.facts(SpikeFacts) or SpikeFacts()).takes_back,
+        masks_documents=config.packing.get("document_mask") is True
+        and attention.masks_beyond is not None
+        and config.batch.context_tokens > attention.masks_beyond,
         example_rows=example_rows(config),
     )
 
@@ -98,16 +100,10 @@ def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
 def _state(config: RunConfig, held: PrecisionBytes) -> OptimizerState:
     """Return the values kept for each parameter: by optimizer, average, strategy, and an objective's starting model."""
     state = require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed).state
-    average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed) or AverageFacts()
+    average = config.facts(AverageFacts) or AverageFacts()
     objective = objective_facts(config)
     start = held.weights + held.compute_copy if objective and objective.keeps_start else 0
     return replace(state, average_bytes=average.num_bytes + config.spread.kept_bytes + start)
-
-
-def _masks_documents(config: RunConfig, attention: AttentionFacts) -> bool:
-    """Return whether each layer keeps a mask of the documents in its rows."""
-    beyond = attention.masks_beyond
-    return config.packing.get("document_mask") is True and beyond is not None and config.batch.context_tokens > beyond
 
 
 def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:

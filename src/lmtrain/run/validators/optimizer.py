@@ -26,17 +26,13 @@ UNITS: Final = ("steps", "tokens", "fraction")
 COUNTED: Final = frozenset({"steps", "tokens"})  # budgets whose end is known without model, data and devices
 
 
-def _own_optimizers() -> dict[str, OptimizerFacts]:
-    return {target.rpartition(".")[2]: facts for target, facts in options_saying(OWN, OptimizerFacts)}
-
-
 def require_settings(config: RunConfig) -> None:
     """Refuse an optimizer in conflict with its own numbers, its strategy or its schedules."""
     option, found = config.optimizer.word, config.facts(OptimizerFacts)
     if found is None:
         return
     if config.spread.cuts_parameters and not found.takes_shards:
-        can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
+        can = [word.rpartition(".")[2] for word, each in options_saying(OWN, OptimizerFacts) if each.takes_shards]
         whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
         rule = f"one of whole parameters with optimizer={option}"
         raise wrong("strategy", rule, config.strategy.word, f"{whole}, or one of optimizer={', '.join(can)}")
