@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from lmtrain.accounting.budgets import limits_of
 from lmtrain.accounting.options.ranges import COUNTS, require_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem, retold
 from lmtrain.models.dimensions import REQUIRED, check_positive, check_possible
@@ -116,8 +115,6 @@ def _check_typed(config: RunConfig, typed: Sequence[str]) -> None:
         config.divided()
     if groups & {"trainer", "strategy"}:
         require_ranks(config)
-    if "budget" in groups:
-        limits_of(config.budget)
     if "logger" in groups:
         config.logger.checked(config.allowed).build()
     if "model" in groups:

@@ -18,7 +18,7 @@ def spike(step: int, *, num_batches: int = 1, most: int = 2) -> GoBack:
 
 
 def test_each_spike_leaves_out_the_batch_of_its_step_and_sets_later_checkpoints_aside(tmp_path):
-    job = SimpleNamespace(folder=tmp_path)
+    job = SimpleNamespace(folder=tmp_path, root=str(tmp_path.parent), overrides=[], save=lambda path: None)
     for step in (3, 6):
         (tmp_path / f"checkpoints/step_{step:08}").mkdir(parents=True)
     line = skip_spike(job, BATCH, spike(6, num_batches=2))

@@ -12,7 +12,6 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.optim.offloaded_state import keep_state_on_host
 from lmtrain.optim.parameter_groups import group_lines, require_each_once
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.optimizer import require_ramps_fit, require_settings
 
 SHARES_WORK: Final = "share_work"  # a setting of optimizers whose ranks hold the same weights
@@ -36,8 +35,10 @@ def build_optimizer(
     config: RunConfig, *, rank: int, stochastic_rounding: bool = False
 ) -> Callable[[LanguageModel], Optimizer]:
     """Return a builder of the run's optimizer; it logs the groups once."""
-    make = _of_each_rank(config).build(facts={"stochastic_rounding": stochastic_rounding})
-    option = config.optimizer.word
+    node, option = config.optimizer, config.optimizer.word
+    if config.spread.meets_every_steps is not None and SHARES_WORK in node:  # workers' weights differ
+        node = node.changed(**{SHARES_WORK: False})
+    make = node.build(facts={"stochastic_rounding": stochastic_rounding})
 
     def build(model: LanguageModel) -> Optimizer:
         optimizer = _build(make, model, option=option)
@@ -48,13 +49,6 @@ def build_optimizer(
         return optimizer
 
     return build
-
-
-def _of_each_rank(config: RunConfig) -> Node:
-    """Return the optimizer's node, without shared work where workers' weights differ."""
-    node = config.optimizer
-    apart = config.spread.meets_every_steps is not None and SHARES_WORK in node
-    return node.changed(**{SHARES_WORK: False}) if apart else node
 
 
 def _build(make: Callable[[LanguageModel], Optimizer], model: LanguageModel, *, option: str) -> Optimizer:

@@ -117,8 +117,10 @@ def build_run(
     if read:
         datamodule.go_on(read.phases, step=read.step)
     line = line or compilation_line(config, model)
-    print_lines(datamodule, plan, config, line, model.start_line, rank=rank)
-    fitted.tell(events, rank=rank)
+    if fitted.kernel:
+        events.mark("attention", kernel=fitted.line)
+    kernel = f"attention={fitted.line}" if fitted.kernel else None
+    print_lines(datamodule, plan, config, line, model.start_line, kernel, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
     context.resolved.update(

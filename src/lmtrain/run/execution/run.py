@@ -42,7 +42,7 @@ from lmtrain.run.stored_runs.resume import (
     remember_fork,
     run_so_far,
 )
-from lmtrain.run.stored_runs.skipped_batches import next_attempt, skip_spike, start_attempt
+from lmtrain.run.stored_runs.skipped_batches import skip_spike
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
@@ -65,7 +65,8 @@ def execute(job: Job) -> int:
     keep_caches_in(Path(job.config.run.cache))
     outer = outer_launcher(os.environ)
     while (code := attempt(job, outer)) is None:
-        job = next_attempt(job)
+        goes_on = job.config if job.config.resume != "never" else replace(job.config, resume="auto")
+        job = replace(job, config=goes_on).begun_now()
         gc.collect()  # the model, the optimizer and what refers to them in circles
     return code
 
@@ -90,17 +91,10 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | None:
     try:
         return train(job, run, checkpoint)
     except GoBack as spike:
-        line = broadcast_outcome(partial(_note, job, run, spike))
+        line = broadcast_outcome(partial(skip_spike, job, run.context.plan.batch, spike))
         if rank == 0:
             print(line, flush=True)
     return None
-
-
-def _note(job: Job, run: Run, spike: GoBack) -> str:
-    """Note a spike, begin the next attempt, and return the line about it."""
-    line = skip_spike(job, run.context.plan.batch, spike)
-    start_attempt(job)
-    return line
 
 
 def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.machine.number_formats import utilization_format
-from lmtrain.accounting.observed.measured import Kind, MeasuredDevice, Measurements
+from lmtrain.accounting.observed.measured import Kind, Measurements
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import read_measurements
@@ -37,15 +37,11 @@ def peak_here(config: RunConfig, cluster: Cluster, matmul: MatmulDtype) -> Peak 
     """Return the peak of this machine's device in a format, for a cluster without a named device."""
     if cluster.device is not None or cluster.peak_flops is not None:
         return None
-    device = _device_here(config)
+    measured = measurements_of(config)
+    cpu = kind_here(config, measured) == "cpu"
+    threads = threads_here(config, measured) if cpu else None
+    device = measured.find("cpu", name=cpu_name(), threads=threads) if cpu else measured.find("gpu")
     if device is None or device.kind == "cpu":
         return device.peak(matmul) if device else None
     known = utilization_format(matmul)
     return cluster.peak(known, detected_device=device.name) or device.peak(known)
-
-
-def _device_here(config: RunConfig) -> MeasuredDevice | None:
-    measured = measurements_of(config)
-    if kind_here(config, measured) == "gpu":
-        return measured.find("gpu")
-    return measured.find("cpu", name=cpu_name(), threads=threads_here(config, measured))

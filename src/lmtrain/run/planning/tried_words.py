@@ -30,7 +30,7 @@ def with_words(config: RunConfig, words: Sequence[str]) -> RunConfig:
             values[key] = value == "true"
         elif "." not in key:
             how_to_build = {name: held for name, held in values[key].items() if name.startswith("_")}
-            values[key] = how_to_build | _settled(file_values(word), values)
+            values[key] = how_to_build | {name: _looked_up(held, values) for name, held in file_values(word).items()}
         else:
             is_switch = value in SWITCH
             values |= _with_value(values, key, SWITCH[value] if is_switch else parse_quantity(value, key))
@@ -48,12 +48,8 @@ def _in_order(words: Sequence[str]) -> list[str]:
     return sorted(words, key=turn)
 
 
-def _settled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an option's settings with the values of other groups in the place of their names."""
-    return {key: _looked_up(held, values) for key, held in settings.items()}
-
-
 def _looked_up(held: Any, values: Any) -> Any:
+    """Return an option's setting, or the value of the other group's that it names."""
     named = NAMED.fullmatch(held) if isinstance(held, str) else None
     for name in named[1].split(".") if named else ():
         values = values[name]

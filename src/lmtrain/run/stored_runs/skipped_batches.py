@@ -4,7 +4,6 @@ Windows are counted from 0 in the run's order, as everywhere.
 """
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +30,9 @@ def without_skipped(batch: BatchPlan, run: Path) -> BatchPlan:
 
 
 def skip_spike(job: Job, batch: BatchPlan, spike: GoBack) -> str:
-    """Note a spike's batches and set later checkpoints aside; return the line to print. Only one rank calls this.
+    """Note a spike's batches, set later checkpoints aside, begin the next attempt, and return the line to print.
+
+    Only one rank calls this.
 
     Raises:
         Diverged: The run has gone back as often as it may.
@@ -56,19 +57,9 @@ def skip_spike(job: Job, batch: BatchPlan, spike: GoBack) -> str:
     write_json(job.folder / FILE, {"spikes": [*earlier, note]})
     checkpoints = job.folder / "checkpoints"
     set_aside_after(checkpoints, spike.step - 1)
-    place = "the checkpoint before it" if any(checkpoints.glob("step_*")) else "the start, as there is no checkpoint"
-    return f"{spike}: back to {place}, without windows {windows[0]} to {windows[1]} of the run's order"
-
-
-def next_attempt(job: Job) -> Job:
-    """Return the job as its run's next attempt, which continues from the run's newest checkpoint."""
-    config = job.config if job.config.resume != "never" else replace(job.config, resume="auto")
-    return replace(job, config=config).begun_now()
-
-
-def start_attempt(job: Job) -> None:
-    """Make the folder of the next attempt. Only one rank calls this."""
     folder = RunFolder(job.folder, root=Path(job.root))
     before = folder.accepted_attempt()
     text = (before / "config.yaml").read_text() if before else ""
     job.save(folder.start_attempt(text, job.overrides) / "job.json")
+    place = "the checkpoint before it" if any(checkpoints.glob("step_*")) else "the start, as there is no checkpoint"
+    return f"{spike}: back to {place}, without windows {windows[0]} to {windows[1]} of the run's order"

@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -18,21 +19,40 @@ from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.child_process import python_command, python_environment
-from lmtrain.errors import EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
 from lmtrain.launch.rank_ends import plain_exit_code
 from lmtrain.missing_package import install_command
-from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.sweeps.trial_process import run_trial
+from lmtrain.run.execution.start import start
+from lmtrain.run.stored_runs.job import Job, job_of_rank
 from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import ask_to_stop, is_asked_to_stop
 
-MODULE: Final = "lmtrain.run.sweeps.trial_process"
+ENTRY_POINT: Final = "lmtrain.run.sweeps.runners:run_trial"
 LOGS: Final = "%j"
 QUERY_SECONDS: Final = 15.0  # between two queries of SLURM
 PENDING: Final = "PENDING"
 RUNNING: Final = "RUNNING"
 UNKNOWN_JOB: Final = "Invalid job id"  # squeue's message for a job that ended a while ago
 SIGNAL: Final = {"SUBMITIT_PREEMPT_SIGNAL": "USR1"}  # before the time limit: the run saves
+
+
+def run_trial(job_path: Path) -> int:
+    """Train a saved job on its own ranks, a separate process group; a refusal's message goes to a file next to it."""
+    refusal = refusal_path(job_path)
+    refusal.unlink(missing_ok=True)
+    try:
+        return start(job_of_rank(job_path).begun_now(), outer=None, isolated=True)
+    except LMTRAIN_ERRORS as error:
+        message = redact_text(str(error))
+        refusal.write_text(message)
+        print(message, file=sys.stderr)
+        return error.exit_code
+
+
+def refusal_path(job_path: Path) -> Path:
+    """Return the file for the message of a refused job."""
+    return job_path.with_suffix(".refusal.txt")
 
 
 @dataclass(frozen=True)
@@ -75,10 +95,11 @@ class LocalRunner:
 
     def start(self, job: Job, job_path: Path, *, slot: int) -> LocalTrial:
         """Start a saved job."""
+        command = python_command("-m", "lmtrain.launch.worker", "--parent", str(os.getpid()))
         console = nullcontext() if self.shows_output else job_path.with_suffix(".log").open("ab")
         with console as log:
             process = subprocess.Popen(
-                python_command("-m", MODULE, "--parent", str(os.getpid()), str(job_path)),
+                [*command, "--entry-point", ENTRY_POINT, "--config", str(job_path)],
                 env={**python_environment(), **job.handed_over(), **self.environment(slot)},
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,

@@ -15,24 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.launch.rank_ends import plain_exit_code
 from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.outcome import KILLED, Outcome, outcome_of, seconds_of
+from lmtrain.run.sweeps.runners import Runner, RunningTrial, refusal_path
 from lmtrain.run.sweeps.search_lines import SearchLines
-from lmtrain.run.sweeps.trial_process import refusal_path
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.study import SearchStudy
 from lmtrain.tracking.run_folder import ask_to_stop, forget_stop, is_asked_to_stop
 from lmtrain.tracking.run_log import LogOffset, read_after
 from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial
 from lmtrain.training.stopping import handling
-
-if TYPE_CHECKING:
-    from lmtrain.run.sweeps.runners import Runner, RunningTrial
 
 JOBS: Final = "jobs"  # folder of the runs' jobs and consoles
 POLL_SECONDS: Final = 0.2
@@ -46,7 +43,7 @@ class TrialRun:
     """A running run in its slot, the place in its log and the number of validations reported to the pruner."""
 
     job: Job
-    process: "RunningTrial"
+    process: RunningTrial
     slot: int
     trial: SweepTrial
     run: SweepRun
@@ -68,7 +65,7 @@ class Sweep:
     folder: Path
     sweep: SweepFile
     make_job: Callable[[SweepTrial, SweepRun], Job]
-    runner: "Runner"
+    runner: Runner
     lines: SearchLines
     study: SearchStudy | None = None
     seeds: Sequence[int] = ()
