@@ -6,7 +6,7 @@ Names of other programs are looked up in a table (other_programs.py); then our n
 import difflib
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -29,54 +29,45 @@ TEXT: Final = re.compile(r"\.(?:txt|md|jsonl|csv|parquet)(?:\.gz|\.zst)?$")
 
 
 def refuse_unknown_words(words: Sequence[str], *, has_own_options: bool) -> None:
-    """Refuse the words that belong to no config, all in one message; unknown flags are left to the command's parser."""
-    found = [*_unknown_words(words, has_own_options=has_own_options)]
-    if len(found) == 1:
-        raise ConfigurationError(found[0][0])
-    if found:
-        lines = "\n".join(f"  {message}" for message, _ in found)
-        typed = " ".join(
-            dict.fromkeys(re.sub(r" \(.*\)$", "", instead) for _, instead in found if instead not in (None, LEAVE_OUT))
-        )
-        write = f"; write {typed}" if typed else ""
-        raise ConfigurationError(f"{len(found)} words are not settings of lmtrain{write}.\n{lines}")
+    """Refuse the words that belong to no config, all in one message; unknown flags are left to the command's parser.
 
-
-def _unknown_words(words: Sequence[str], *, has_own_options: bool) -> Iterator[tuple[str, str | None]]:
-    """Yield the message for each unknown word, and what to type in its place."""
+    A user's own options may have more keys.
+    """
+    found: list[tuple[str, str | None]] = []  # the messages, and what to type instead
     is_value = False  # of the flag before it
     for word, after in zip(words, [*words[1:], ""], strict=False):
-        name, equals, _ = word.partition("=")
+        name, equals, value = word.partition("=")
         if word.startswith("--"):
-            yield from _of_setting(word, after)
+            key, value = name[2:].replace("-", "_"), value or ("" if "=" in after else after)
+            if instead := instead_of(key, value) or (f"{key}={value or 'true'}" if is_known_head(key) else None):
+                found.append((f"{word}: unknown flag. Did you mean {instead}?", instead))
         elif not equals or not name:
             if not (is_value or word.startswith(("-", "~"))):
                 raise ConfigurationError(_without_a_key(word, after))
         elif not (word.startswith("~") or is_known_head(key_of(word))):
-            yield from _of_key(word, has_own_options=has_own_options)
+            message, instead = _of_key(word)
+            if instead or not has_own_options:
+                found.append((message, instead))
         is_value = word.startswith("--") and not equals
+    if len(found) == 1:
+        raise ConfigurationError(found[0][0])
+    if found:
+        lines = "\n".join(f"  {message}" for message, _ in found)
+        given = (re.sub(r" \(.*\)$", "", instead) for _, instead in found if instead not in (None, LEAVE_OUT))
+        typed = " ".join(dict.fromkeys(given))
+        write = f"; write {typed}" if typed else ""
+        raise ConfigurationError(f"{len(found)} words are not settings of lmtrain{write}.\n{lines}")
 
 
-def _of_setting(flag: str, after: str) -> Iterator[tuple[str, str]]:
-    """Yield the message for a flag that is a setting here."""
-    name, _, value = flag.partition("=")
-    key, value = name[2:].replace("-", "_"), value or ("" if "=" in after else after)
-    instead = instead_of(key, value) or (f"{key}={value or 'true'}" if is_known_head(key) else None)
-    if instead:
-        yield f"{flag}: unknown flag. Did you mean {instead}?", instead
-
-
-def _of_key(word: str, *, has_own_options: bool) -> Iterator[tuple[str, str | None]]:
-    """Yield the message for a key of another program or close to ours; a user's own options may have more."""
+def _of_key(word: str) -> tuple[str, str | None]:
+    """Return the message for a key of another program or close to ours, and what to type in its place."""
     key, value = key_of(word), word.partition("=")[2]
     head = re.split(r"[./@]", key)[0]
-    heads = sorted(
-        difflib.get_close_matches(head, _known_heads(), n=2), key=lambda each: value not in option_names(each)
-    )
+    near = difflib.get_close_matches(head, _known_heads(), n=2)
+    heads = sorted(near, key=lambda each: value not in option_names(each))
     instead = instead_of(key, value)
     meant = f" Did you mean {instead}?" if instead else did_you_mean([word.replace(head, each) for each in heads[:1]])
-    if instead or not has_own_options:
-        yield f"{word}: unknown key {key}.{meant}", instead
+    return f"{word}: unknown key {key}.{meant}", instead
 
 
 def instead_of(key: str, value: str) -> str | None:

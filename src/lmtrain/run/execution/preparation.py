@@ -37,7 +37,7 @@ def prepare_data(words: list[str]) -> int:
     is_training = any(key_of(word) in OF_TRAINING for word in words if not word.startswith("+"))
     arguments = parse_arguments(words, budget_group=is_training)
     for config, _ in configs_of(arguments, config_name="train" if is_training else "prepare"):
-        checked = folder_of_training(config, arguments) if is_training else checked_folder(config, arguments)
+        checked = checked_folder(config, arguments, is_training=is_training)
         folder: Path = instantiate(checked, key=FOLDER)
         require_whole(dataset := open_dataset(folder))
         with suppress(OSError):  # in somebody else's folder a plan only knows less
@@ -48,39 +48,22 @@ def prepare_data(words: list[str]) -> int:
     return 0
 
 
-def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
-    """Return the data's node, with every value checked and the token budget in it.
+def checked_folder(config: dict[str, Any], arguments: Arguments, *, is_training: bool = False) -> dict[str, Any]:
+    """Return the data's node, with every value checked; the token budget of a preparation is in it.
 
     Raises:
         ConfigurationError: The first wrong setting, or one without effect here.
     """
-    _refuse_others(arguments)
-    _require_folder(config)
-    for name, node in config.items():
-        if name not in ("data", BUDGET):
-            check_node(node, key=name, allowed=arguments.allowed_targets)
-    tokens = check_value(config[BUDGET]["tokens"], int | None, key="budget.tokens")
+    for word in arguments.overrides if not is_training else ():
+        key = key_of(word)
+        if key.startswith("data.") and not f"{key}.".startswith(f"{FOLDER}."):
+            raise ConfigurationError(f"{word} has no effect here: it is a setting of training; leave it out.")
+    if is_training and config["init_from"]:
+        require_source(Path(config["init_from"]), key=KEY, is_trained=False)
+    if "folder" not in config["data"]:
+        raise ConfigurationError(f"{FOLDER} is missing: this data only reads prepared folders; leave data=... out.")
+    for name in NAMED if is_training else [name for name in config if name not in ("data", BUDGET)]:
+        check_node(config[name], key=name, allowed=arguments.allowed_targets)
+    tokens = None if is_training else check_value(config[BUDGET]["tokens"], int | None, key="budget.tokens")
     folder = {**config["data"]["folder"], **({} if tokens is None else {NUM_TOKENS: tokens})}
     return check_node(folder, key=FOLDER, allowed=arguments.allowed_targets)
-
-
-def folder_of_training(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
-    """Return the data's node of a training, without its budget."""
-    if init_from := config["init_from"]:
-        require_source(Path(init_from), key=KEY, is_trained=False)
-    _require_folder(config)
-    for name in NAMED:
-        check_node(config[name], key=name, allowed=arguments.allowed_targets)
-    return check_node(config["data"]["folder"], key=FOLDER, allowed=arguments.allowed_targets)
-
-
-def _require_folder(config: dict[str, Any]) -> None:
-    if FOLDER.rpartition(".")[2] not in config["data"]:
-        raise ConfigurationError(f"{FOLDER} is missing: this data only reads prepared folders; leave data=... out.")
-
-
-def _refuse_others(arguments: Arguments) -> None:
-    for word in arguments.overrides:
-        key = key_of(word)
-        if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:
-            raise ConfigurationError(f"{word} has no effect here: it is a setting of training; leave it out.")
