@@ -15,7 +15,6 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.sweeps.search import (
     begin_sweep,
-    new_sweep,
     run_search,
     sweep_folder,
 )
@@ -87,8 +86,7 @@ def words_of(*words: str, space: str = "1", **settings: object) -> SearchWords:
 
 def begun(folder: Path, words: SearchWords, config: RunConfig | None = None) -> None:
     folder.mkdir(exist_ok=True)
-    new = new_sweep(words, config or default_config(), name="s", command="python train.py -m a=1,2")
-    begin_sweep(folder, new).save(folder)
+    begin_sweep(folder, words, config or default_config(), name="s", command="python train.py -m a=1,2")
 
 
 def test_more_trials_go_on_with_the_sweep_and_another_space_is_refused(tmp_path: Path) -> None:

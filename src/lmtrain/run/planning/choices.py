@@ -88,6 +88,7 @@ def weighed(
     """Weigh a config with some words typed, None where they are refused; an `auto` micro batch is the largest."""
     try:
         changed = with_words(config, words)
+        require_settings(changed)  # a strategy may not take the optimizer
         setting = setting_of(changed)
         if setting is None:
             return None
@@ -229,23 +230,18 @@ def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
     elif (config.facts(RecomputeFacts) or RecomputeFacts()).keeps_all:
         again |= {(word,): setting_if_known for word in words_of(RecomputeFacts, lambda facts: facts.keeps_least)}
     for word in _strategies(config):
-        changed = _with_settings_kept(config, word)
+        own, new = config.strategy.values, with_words(config, [word]).strategy.values
+        kept = {key: own[key] for key in new if key in own and not key.startswith("_")}  # the settings of both
+        changed = config.changed(strategy={**new, **kept})
         free = tuple(
             f"{changed.spread.group}.{saving}"
             for saving in changed.spread.savings
-            if saving.partition("=")[0] not in config.strategy.values
+            if saving.partition("=")[0] not in own
         )
         for words in dict.fromkeys(((), free)):
             for recompute, setting_of in again.items():
-                found = weighed(changed, (*recompute, *words), setting_of=partial(_of_taken, setting_of=setting_of))
-                if found:
+                if found := weighed(changed, (*recompute, *words), setting_of=setting_of):
                     yield found
-
-
-def _of_taken(config: RunConfig, *, setting_of: SettingOf) -> Setting | None:
-    """Return the inputs of the memory under a strategy that takes the run's optimizer."""
-    require_settings(config)
-    return setting_of(config)
 
 
 def _strategies(config: RunConfig) -> list[str]:
@@ -259,13 +255,6 @@ def _strategies(config: RunConfig) -> list[str]:
         return spread.takes_many and spread.equals_one_process and not spread.chooses
 
     return sorted(words_of(ModelSpread, is_choice), key=turn)
-
-
-def _with_settings_kept(config: RunConfig, word: str) -> RunConfig:
-    """Return the config with another strategy, the settings of both kept."""
-    own, new = config.strategy.values, with_words(config, [word]).strategy.values
-    kept = {key: own[key] for key in new if key in own and not key.startswith("_")}
-    return config.changed(strategy={**new, **kept})
 
 
 def require_parts_of_strategy(config: RunConfig) -> None:
@@ -284,7 +273,7 @@ def require_parts_of_strategy(config: RunConfig) -> None:
 def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) -> Advice:
     """Return a line for each way in which a run does not fit or finish, and the changes with which it does."""
     if plan.fits is False and plan.memory is not None:
-        sizes = f"{_gb(plan.memory.total)} at the peak, {_gb(plan.device_bytes or 0)} on the device"
+        sizes = f"{plan.memory.total / 1e9:.1f} GB at the peak, {(plan.device_bytes or 0) / 1e9:.1f} GB on the device"
         found = [_line(one, plan) for one in remedies(config, planned)]
         found = found or ["does not fit on any number of devices: a smaller model or context is needed"]
         return Advice((f"does not fit: {sizes}", *found), is_possible=False)
@@ -414,7 +403,3 @@ def _unfinished(plan: Plan, planned: Planned) -> list[str]:
 def _finishes(plan: Plan) -> bool:
     run = plan.horizon
     return run.seconds is None or run.most_steps is None or run.most_steps <= run.steps
-
-
-def _gb(num_bytes: float) -> str:
-    return f"{num_bytes / 1e9:.1f} GB"

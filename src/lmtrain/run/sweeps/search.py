@@ -80,7 +80,7 @@ def run_search(words: SearchWords, make_job: MakeJob, *, program: str, tell: Cal
             seeds=range(config.seed, config.seed + settings.seeds),
             num_trials=words.num_trials,
             folder=folder,
-            sweep=begin_sweep(folder, new_sweep(words, config, name=name, command=f"{program} -m {typed}")),
+            sweep=begin_sweep(folder, words, config, name=name, command=f"{program} -m {typed}"),
             study=open_study(folder, words.space, settings),
             make_job=job_of,
             runner=runner,
@@ -181,30 +181,13 @@ def sweep_folder(words: SearchWords, config: RunConfig) -> Path:
     return run_path(Path(config.run.root).absolute(), name)
 
 
-def begin_sweep(folder: Path, new: SweepFile) -> SweepFile:
-    """Return the sweep of a folder: the one there, else the new one, whose file exists before its study.
+def begin_sweep(folder: Path, words: SearchWords, config: RunConfig, *, name: str, command: str) -> SweepFile:
+    """Return the sweep of a folder: the one there, else a new one, whose file exists before its study.
 
     Raises:
         ConfigurationError: The folder holds another sweep.
         DataError: It is of another version.
     """
-    found = read_sweep(folder)
-    if found is None:
-        if (folder / JOURNAL).exists():
-            raise ConfigurationError(f"{folder} has a study of trials but no {NAME}; give the sweep another run.name.")
-        new.save(folder)
-        return new
-    if found.fingerprint != new.fingerprint:
-        raise ConfigurationError(
-            f"{folder} is another sweep; give this one another run.name, or continue that sweep with its command: "
-            f"{found.command}"
-        )
-    found.settings, found.command = new.settings, new.command
-    return found
-
-
-def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str) -> SweepFile:
-    """Return the record of a sweep before its beginning."""
     swept = {key.partition(".")[0] for key in words.space}
     # Other values of a swept group follow from its choice; of such a group the overrides of all trials count.
     of_swept = sorted(word for word in words.fixed if word.lstrip("+~").partition(".")[0] in swept)
@@ -212,12 +195,24 @@ def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str)
     settings = asdict(words.settings)
     judged = {name: value for name, value in settings.items() if name not in FREE_SETTINGS}
     space = {key: dimension.describe() for key, dimension in words.space.items()}
-    return SweepFile(
-        name=name,
-        kind="search",
-        metric=words.settings.metric,
-        fingerprint=short_hash([groups, judged, space, of_swept]),
-        command=command,
-        settings=settings,
-        space=space,
-    )
+    fingerprint = short_hash([groups, judged, space, of_swept])
+    found = read_sweep(folder)
+    if found is None:
+        if (folder / JOURNAL).exists():
+            raise ConfigurationError(f"{folder} has a study of trials but no {NAME}; give the sweep another run.name.")
+        found = SweepFile(
+            name=name,
+            kind="search",
+            metric=words.settings.metric,
+            fingerprint=fingerprint,
+            command=command,
+            space=space,
+        )
+    if found.fingerprint != fingerprint:
+        raise ConfigurationError(
+            f"{folder} is another sweep; give this one another run.name, or continue that sweep with its command: "
+            f"{found.command}"
+        )
+    found.settings, found.command = settings, command
+    found.save(folder)
+    return found
