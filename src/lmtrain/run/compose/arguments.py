@@ -31,8 +31,7 @@ REPLACED: Final = {
     "schedule.warmdown_fraction": ("schedule.warmdown_steps", "schedule.warmdown_tokens"),
     "callbacks.validation.num_passes": ("callbacks.validation.every_steps",),
 }
-HYDRA_READ: Final = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.")
-MULTIRUN: Final = frozenset({"-m", "--multirun"})
+HYDRA_READ: Final = ("hydra/sweeper", "hydra.sweeper.params.")
 ALLOW_TARGET: Final = "--allow-target"
 ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
     "action": "append",
@@ -94,12 +93,6 @@ class Choices:
         """Return the model and the trial's words."""
         model = self.options["model"]
         return ", ".join([model, *(word for word in self.swept if word != f"model={model}")])
-
-
-def told_apart(trials: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return each trial's words without those that all of them have."""
-    shared = set[str]().union(*trials[:1]).intersection(*trials)
-    return [[word for word in trial if word not in shared] for trial in trials]
 
 
 def parse_arguments(

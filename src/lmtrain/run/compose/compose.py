@@ -19,14 +19,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
 
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose import suggestions, untrusted_options
-from lmtrain.run.compose.arguments import Arguments, Choices, told_apart
+from lmtrain.run.compose.arguments import Arguments, Choices
 from lmtrain.run.compose.option_files import default_options, shared_keys
 from lmtrain.run.compose.paths import conf_folder, group_folders, key_of, option_names
 from lmtrain.run.schema.check import no_value
@@ -61,11 +60,11 @@ def configs_of(
             found.append((_plain(composed), choices))
             if arguments.config_dir is not None or arguments.continued:
                 untrusted_options.refuse_untyped(found[-1][0], arguments.overrides)
-    for (_, choices), swept in zip(found, told_apart([choices.overrides for _, choices in found]), strict=True):
-        choices.swept = swept
-    return [
-        (_scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices) for config, choices in found
-    ]
+    trials = [choices.overrides for _, choices in found]
+    shared = set[str]().union(*trials[:1]).intersection(*trials)
+    for _, choices in found:
+        choices.swept = [word for word in choices.overrides if word not in shared]
+    return [(_scaled(config, each.overrides, allowed=arguments.allowed_targets), each) for config, each in found]
 
 
 def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[str, Any]:
@@ -152,21 +151,13 @@ def _all_configs(arguments: Arguments, *, config_name: str) -> list[tuple[DictCo
 
 def _configs(arguments: Arguments, *, config_name: str) -> Generator[tuple[DictConfig, Arguments | None]]:
     """Yield the composed configs of a command line, each with its own arguments where it is a trial."""
-    first = [*_search_path(arguments), *arguments.imported, *arguments.continued]
     typed = [*arguments.overrides, *arguments.added]
-    try:
-        one = _composed([*first, *(single(typed) if arguments.is_sweep else typed)], config_name=config_name)
-    except ConfigCompositionException as problem:
-        if SEVERAL_VALUES not in str(problem) or arguments.show:
-            raise
-        one = _composed([*first, *single(typed)], config_name=config_name)  # a config may make itself a sweep
-        if one.hydra.mode != RunMode.MULTIRUN:
-            raise
-    if not (arguments.is_sweep or one.hydra.mode == RunMode.MULTIRUN):
+    before = [*_search_path(arguments), *arguments.imported, *arguments.continued]
+    one = _composed([*before, *(single(typed) if arguments.is_sweep else typed)], config_name=config_name)
+    if not arguments.is_sweep:
         yield one, None
         return
-    swept: Mapping[str, str] = one.hydra.sweeper.get("params") or {}
-    for words in trials_of(typed, swept=swept):
+    for words in trials_of(typed, swept=one.hydra.sweeper.get("params") or {}):
         trial = arguments.of_trial(words)
         yield _composed([*_search_path(arguments), *trial.imported, *words], config_name=config_name), trial
 
