@@ -23,14 +23,6 @@ from lmtrain.training.lean_import import import_lightning
 
 F = TypeVar("F", bound=Facts)
 
-SCALARS: Final[Mapping[str, Any]] = {
-    "seed": int,
-    "resume": str,
-    "init_from": str | None,
-    "gradient_clip_norm": float | None,
-    "optimizer_cpu_offload": bool,
-    "deterministic": bool,
-}
 # Groups inside `data` (it repeats them).
 WITHIN_DATA: Final = ("source", "cleaning", "deduplicate", "engine")
 
@@ -150,9 +142,9 @@ class RunConfig:
 
 COUNTS: Final = ("devices", "num_nodes")  # of the trainer
 OUR_MODULE: Final = {TARGET: "lmtrain.run.builders.own_module.causal_lm"}
-NODES: Final = tuple(
-    name for name, kind in get_type_hints(RunConfig).items() if kind is Node and name != "make_trainer"
-)
+HINTS: Final = get_type_hints(RunConfig)
+SCALARS: Final = {name: kind for name, kind in HINTS.items() if kind in (int, str, bool, str | None, float | None)}
+NODES: Final = tuple(name for name, kind in HINTS.items() if kind is Node and name != "make_trainer")
 KEYS: Final = (
     *SCALARS,
     *(entry.name for entry in fields(RunConfig) if entry.name not in {*SCALARS, "make_trainer", "allowed", "values"}),

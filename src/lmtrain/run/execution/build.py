@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import lightning.pytorch as pl
 import torch
@@ -57,7 +57,7 @@ from lmtrain.training.module import CausalLMModule
 from lmtrain.training.peak import device_peak
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.time_profiler import TimeProfiler
-from lmtrain.training.transforms import ModelTransform, ModelTransforms
+from lmtrain.training.transforms import ModelTransforms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +136,36 @@ def build_run(
     agreement = config_hash({"config": config.values, "data": datamodule.identity})
     agreeing = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))  # before any rank trains
     acting = [agreeing, *callbacks.values(), config.profiler.build(facts=facts)]
-    parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
-    parts |= {"precision": precision, "start_from": start, "fork_step": fork_step}
+    objective = None if own else objective_of(config, context)
+    module = cast(CausalLMModule, own) or CausalLMModule(  # callbacks know which by isinstance
+        model,
+        loss=fit_loss(config, model),
+        optimizer=build_optimizer(config, rank=rank, stochastic_rounding=precision.stochastic_rounding),
+        **schedules_of(config, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step, fork_step=fork_step),
+        spikes=config.spikes.build(),
+        weight_average=config.weight_average.build(),
+        outer=parallelism.outer,
+        objective=objective,
+        before_training=before_training(
+            config, objective, start=fingerprint_of(config.init_from), datamodule=datamodule, context=context
+        ),
+        batch=plan.batch,
+        total_steps=plan.horizon.steps,
+        seed=config.seed,
+        gradient_clip_norm=config.gradient_clip_norm,
+        scales_loss=precision.scales_loss,
+        transforms=ModelTransforms(
+            start_from=start,
+            adapt=adapting(config),
+            precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
+            recompute=config.recompute.build(),
+            compile=config.compile.build().apply if config.compilation.compiles else unchanged,
+            parallelize=parallelism.parallelize,
+        ),
+    )
     return Run(
         config=config,
-        module=cast(CausalLMModule, own) or build_module(config, **parts),  # callbacks know which by isinstance
+        module=module,
         datamodule=datamodule,
         trainer=config.make_trainer.build(
             strategy=parallelism.strategy,
@@ -189,51 +214,6 @@ def build_model(
             f"{batch.context_tokens}."
         )
     return model
-
-
-def build_module(
-    config: RunConfig,
-    *,
-    model: LanguageModel,
-    datamodule: TokenDataModule,
-    context: RunContext,
-    parallelism: Parallelism,
-    precision: Precision,
-    start_from: ModelTransform,
-    fork_step: int | None = None,
-) -> CausalLMModule:
-    """Join model, loss, optimizer, schedules and transforms."""
-    plan, objective = context.plan, objective_of(config, context)
-    return CausalLMModule(
-        model,
-        loss=fit_loss(config, model),
-        optimizer=build_optimizer(config, rank=context.rank, stochastic_rounding=precision.stochastic_rounding),
-        **schedules_of(config, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step, fork_step=fork_step),
-        spikes=config.spikes.build(),
-        weight_average=config.weight_average.build(),
-        outer=parallelism.outer,
-        objective=objective,
-        before_training=before_training(
-            config,
-            objective,
-            start=fingerprint_of(config.init_from),
-            datamodule=datamodule,
-            context=context,
-        ),
-        batch=context.plan.batch,
-        total_steps=context.plan.horizon.steps,
-        seed=config.seed,
-        gradient_clip_norm=config.gradient_clip_norm,
-        scales_loss=precision.scales_loss,
-        transforms=ModelTransforms(
-            start_from=start_from,
-            adapt=adapting(config),
-            precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
-            recompute=config.recompute.build(),
-            compile=config.compile.build().apply if config.compilation.compiles else unchanged,
-            parallelize=parallelism.parallelize,
-        ),
-    )
 
 
 def plan_of_run(
