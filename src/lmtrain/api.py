@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
 from lmtrain.run.compose.paths import conf_folder
@@ -153,20 +153,30 @@ def plan(
     return plan_module(model, batch=batch, **chosen, **settings)
 
 
-def load(path: str | Path, **settings: Any) -> "Model":
-    """Open a run, a checkpoint or a Hugging Face folder as a model with `generate`, `chat`, `score` and `module`.
+def load(
+    path: str | Path,
+    *,
+    weights: Literal["raw", "ema"] = "raw",
+    device: str = "auto",
+    allow_targets: Sequence[str] = (),
+) -> "Model":
+    """Open a run (its newest checkpoint), a checkpoint, an imported folder or a Hugging Face folder.
 
-    Settings are those of `lmtrain.run.load.load`: `weights`, `device`, `allow_targets`.
+    The model has `generate`, `chat`, `score` and `module`. `weights` "ema" takes the moving average of a run trained
+    with one. `device` "auto" is the accelerator where there is one, else the CPU. `allow_targets` are classes outside
+    the allow-list that the run's own config may name.
 
     Raises:
-        ConfigurationError: The path is none of these.
-        DataError: The folder is damaged.
+        ConfigurationError: The path is none of these, or the machine has no such device.
+        DataError: The folder is damaged, has no tokenizer, or a weight is NaN or infinite.
+        EnvironmentProblem: Every checkpoint of the run is damaged.
 
     Example: `lmtrain.load("runs/notes").generate("You may copy", num_new_tokens=60)`
     """
-    from lmtrain.run.load import load as load_model
+    from lmtrain.run.load import Model
+    from lmtrain.run.stored_runs.loaded_models import model_to_run
 
-    return load_model(path, **settings)
+    return Model(model_to_run(Path(path), weights=weights, device=device, allowed=allow_targets))
 
 
 def runs(root: str | Path = "runs") -> list[Run]:

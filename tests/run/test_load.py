@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from lmtrain.api import load
 from lmtrain.cli.commands.evaluate import evaluate
 from lmtrain.cli.commands.generate import generate
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.run.load import load
 from tests import tiny
 from tests.interop.hugging_face import saved
 

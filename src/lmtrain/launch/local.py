@@ -32,6 +32,12 @@ FAILURE_GRACE_SECONDS: Final = 0.5  # of the other ranks, once one has failed
 TAIL_LINES: Final = 20
 
 
+def worker_command(entry_point: str, config_path: Path) -> list[str]:
+    """Return the command of a process that runs entry_point(config_path), "module:function", and ends with this one."""
+    words = ("--parent", str(os.getpid()), "--entry-point", entry_point, "--config", str(config_path.absolute()))
+    return python_command("-m", "lmtrain.launch.worker", *words)
+
+
 def launch(
     config_path: Path,
     *,
@@ -49,8 +55,7 @@ def launch(
     attempts = RunFolder(run_folder).attempts()
     log_folder = attempts[-1] if attempts else run_folder
     ranks = Ranks(num_processes, run_folder=run_folder, log_folder=log_folder, grace_seconds=grace_seconds)
-    command = python_command("-m", "lmtrain.launch.worker", "--parent", str(os.getpid()))
-    command += ["--entry-point", entry_point, "--config", str(config_path.absolute())]
+    command = worker_command(entry_point, config_path)
     with handling(ranks.hear), tempfile.TemporaryDirectory(prefix="lmtrain-") as meeting:
         store = str(Path(meeting) / "store")  # readable by this user alone
         try:

@@ -1,4 +1,4 @@
-"""Be one rank of a job: `python -m lmtrain.launch.worker`, started by `local.launch`.
+"""Be one rank of a job, or one run of a sweep: `python -m lmtrain.launch.worker`, as `local.worker_command` has it.
 
 It reads the saved config's path and calls a function given by name, and so the launch layer imports no composition.
 """

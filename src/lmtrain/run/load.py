@@ -1,14 +1,13 @@
-"""A trained model in Python: open a folder, write texts, hold conversations, score texts.
+"""A trained model in Python: write texts, hold conversations, score texts.
 
-model = load("runs/first")              # or a checkpoint, an imported folder, a Hugging Face folder
+model = lmtrain.load("runs/first")              # or a checkpoint, an imported folder, a Hugging Face folder
 print(model.generate("Once upon a time", num_new_tokens=50))
 print(model.chat([{"role": "user", "content": "How are you?"}]))
 print(model.score("some text").bits_per_byte)
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, final, overload
+from typing import Any, final, overload
 
 from lmtrain.evaluation.bits_per_byte import TextScore
 from lmtrain.inference.chat import chat_format
@@ -16,32 +15,12 @@ from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
 from lmtrain.models.base import LanguageModel
-from lmtrain.run.stored_runs.loaded_models import model_to_run, score_texts
+from lmtrain.run.stored_runs.loaded_models import score_texts
 from lmtrain.tokenizers.base import Tokenizer
 
 BATCH_TOKENS = 16_384
 
 Messages = Sequence[Mapping[str, Any]]
-
-
-def load(
-    path: str | Path,
-    *,
-    weights: Literal["raw", "ema"] = "raw",
-    device: str = "auto",
-    allow_targets: Sequence[str] = (),
-) -> "Model":
-    """Open a run (its newest checkpoint), a checkpoint, an imported folder or a Hugging Face folder.
-
-    `weights` "ema" takes the moving average of a run trained with one. `device` "auto" is the accelerator where there
-    is one, else the CPU. `allow_targets` are classes outside the allow-list that the run's own config may name.
-
-    Raises:
-        ConfigurationError: The path is none of these, or the machine has no such device.
-        DataError: The folder is damaged, has no tokenizer, or a weight is NaN or infinite.
-        EnvironmentProblem: Every checkpoint of the run is damaged.
-    """
-    return Model(model_to_run(Path(path), weights=weights, device=device, allowed=allow_targets))
 
 
 @final

@@ -164,20 +164,12 @@ def make_push_folder(run: Path, *, weights: Kind = "raw", allowed: Sequence[str]
     shutil.rmtree(folder, ignore_errors=True)
     model = model_to_export(source.checkpoint.path, weights=weights, allowed=allowed)
     export_folder(replace(model, facts=replace(model.facts, name=source.run.name)), folder)
-    _require_no_secrets(folder)
-    return folder
-
-
-def _require_no_secrets(folder: Path) -> None:
-    """Refuse a folder if one of its texts holds a secret; the error names the file, not the secret.
-
-    Raises: EnvironmentProblem.
-    """
     for path in sorted(folder.rglob("*")):
         if path.suffix not in TEXT_SUFFIXES or path.name in (MANIFEST, "tokenizer.json"):
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         if redact_text(text) != text:
-            raise EnvironmentProblem(
+            raise EnvironmentProblem(  # the file, not the secret
                 f"{path.relative_to(folder)} seems to hold a secret, so nothing was sent; remove it there."
             )
+    return folder

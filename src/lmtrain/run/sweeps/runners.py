@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_count
-from lmtrain.child_process import python_command, python_environment
+from lmtrain.child_process import python_environment
 from lmtrain.errors import EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
+from lmtrain.launch.local import worker_command
 from lmtrain.launch.rank_ends import plain_exit_code
 from lmtrain.missing_package import install_command
 from lmtrain.run.execution.start import start
@@ -95,11 +96,10 @@ class LocalRunner:
 
     def start(self, job: Job, job_path: Path, *, slot: int) -> LocalTrial:
         """Start a saved job."""
-        command = python_command("-m", "lmtrain.launch.worker", "--parent", str(os.getpid()))
         console = nullcontext() if self.shows_output else job_path.with_suffix(".log").open("ab")
         with console as log:
             process = subprocess.Popen(
-                [*command, "--entry-point", ENTRY_POINT, "--config", str(job_path)],
+                worker_command(ENTRY_POINT, job_path),
                 env={**python_environment(), **job.handed_over(), **self.environment(slot)},
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
