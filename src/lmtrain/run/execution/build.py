@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -12,6 +12,7 @@ from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.budgets import NOT_BEGUN, RunSoFar
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.interleave import PhasesRead
+from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.process_group import agree_on, broadcast_outcome
 from lmtrain.models.attention.base import Attention
@@ -57,7 +58,7 @@ from lmtrain.training.module import CausalLMModule
 from lmtrain.training.peak import device_peak
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.time_profiler import TimeProfiler
-from lmtrain.training.transforms import ModelTransforms
+from lmtrain.training.transforms import ModelTransform, ModelTransforms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,17 +91,59 @@ def build_run(
     batch = broadcast_outcome(partial(without_skipped, batch_of(config), job.folder))
     precision = build_precision(config)
     datamodule = config.data.build(batch=batch, seed=config.seed)
-    tokenizer = load_tokenizer(datamodule.dataset.tokenizer_folder)
-    datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
+    tokenizer = tokenizer_of(datamodule.dataset)
     of_run = partial(plan_of_run, batch=batch, datamodule=datamodule, precision=precision, done=done)
     plan = of_run(config)
     config, line = with_compilation(config, plan, on_cpu=device_type(config.trainer.accelerator) == "cpu")
     plan = of_run(config) if line else plan
     fitted = fit_attention(config, compute_dtype=precision.compute_dtype)
     model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, fitted.kernel))
+    context = build_context(
+        job, config, plan, datamodule=datamodule, tokenizer=tokenizer, log=log, rank=rank, done=done
+    )
+    place_phases(datamodule, context.plan.horizon.steps, read=read)
+    line = line or compilation_line(config, model)
+    print_lines(datamodule, context.plan, config, line, model.start_line, rank=rank)
+    fitted.tell(context.events, rank=rank)
+    facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
+    parallelism = build_strategy(config, facts=facts)
+    context.resolved.update(
+        resolved(config, model, attention=fitted, precision=precision, strategy=parallelism.name),
+        **{MICRO_BATCH: f"{batch.sequences_per_micro_step}"},
+    )
+    tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
+    start = find_weights(config.init_from, model, node=config.model)
+    own = own_module(config, model, batch, start_from=start)
+    callbacks = fitting_callbacks(build_callbacks(config, facts), own)
+    acting = [agreeing(config, datamodule), *callbacks.values(), config.profiler.build(facts=facts)]
+    parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
+    parts |= {"precision": precision, "start_from": start, "fork_step": fork_step}
+    return Run(
+        config=config,
+        module=cast(CausalLMModule, own) or build_module(config, **parts),  # callbacks know which by isinstance
+        datamodule=datamodule,
+        trainer=build_trainer(config, precision, parallelism, [each for each in acting if each], context),
+        context=context,
+        callbacks=callbacks,
+        parallelism=parallelism,
+    )
+
+
+def build_context(
+    job: Job,
+    config: RunConfig,
+    plan: Plan,
+    *,
+    datamodule: TokenDataModule,
+    tokenizer: Tokenizer,
+    log: RunLog | None,
+    rank: int,
+    done: RunSoFar,
+) -> RunContext:
+    """Return the context that a run's callbacks share, and mark the attempt in its log of events."""
     events = EventLog(job.folder, rank, began=job.began)
     events.mark_attempt(job.attempt, num_devices=config.num_ranks, compiles_first=bool(plan.is_compiled))
-    context = RunContext(
+    return RunContext(
         folder=job.folder,
         plan=plan,
         dataset=datamodule.dataset,
@@ -113,76 +156,37 @@ def build_run(
         earlier_seconds=done.seconds,
         earlier_device_seconds=done.device_seconds * config.num_ranks,
     )
-    datamodule.total_steps = plan.horizon.steps
+
+
+def place_phases(datamodule: TokenDataModule, num_steps: int, *, read: PhasesRead | None) -> None:
+    """Place a mixture's phases in the run's steps, after those that were read."""
+    datamodule.total_steps = num_steps
     if read:
         datamodule.go_on(read.phases, step=read.step)
-    line = line or compilation_line(config, model)
-    if fitted.kernel:
-        events.mark("attention", kernel=fitted.line)
-    kernel = f"attention={fitted.line}" if fitted.kernel else None
-    print_lines(datamodule, plan, config, line, model.start_line, kernel, rank=rank)
-    facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
-    parallelism = build_strategy(config, facts=facts)
-    context.resolved.update(
-        resolved(config, model, attention=fitted, precision=precision, strategy=parallelism.name),
-        **{MICRO_BATCH: f"{batch.sequences_per_micro_step}"},
-    )
-    tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
-    start = find_weights(config.init_from, model, node=config.model)
-    own = own_module(config, model, batch, start_from=start)
+
+
+def agreeing(config: RunConfig, datamodule: TokenDataModule) -> pl.Callback:
+    """Let all ranks compare config and data before they train."""
+    agreement = config_hash({"config": config.values, "data": datamodule.identity})
+    return LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
+
+
+def tokenizer_of(dataset: Dataset) -> Tokenizer:
+    """Load a data set's tokenizer.
+
+    Raises:
+        DataError: It is not the one that encoded the data.
+    """
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    dataset.require_tokenizer(tokenizer.fingerprint)
+    return tokenizer
+
+
+def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Callback]:
+    """Build the callbacks switched on, in the config's order."""
     built = {name: node.build(facts=facts) for name, node in config.callbacks.items()}
     require_watch(config)
-    callbacks = fitting_callbacks(built, own)
-    agreement = config_hash({"config": config.values, "data": datamodule.identity})
-    agreeing = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))  # before any rank trains
-    acting = [agreeing, *callbacks.values(), config.profiler.build(facts=facts)]
-    objective = None if own else objective_of(config, context)
-    module = cast(CausalLMModule, own) or CausalLMModule(  # callbacks know which by isinstance
-        model,
-        loss=fit_loss(config, model),
-        optimizer=build_optimizer(config, rank=rank, stochastic_rounding=precision.stochastic_rounding),
-        **schedules_of(config, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step, fork_step=fork_step),
-        spikes=config.spikes.build(),
-        weight_average=config.weight_average.build(),
-        outer=parallelism.outer,
-        objective=objective,
-        before_training=before_training(
-            config, objective, start=fingerprint_of(config.init_from), datamodule=datamodule, context=context
-        ),
-        batch=plan.batch,
-        total_steps=plan.horizon.steps,
-        seed=config.seed,
-        gradient_clip_norm=config.gradient_clip_norm,
-        scales_loss=precision.scales_loss,
-        transforms=ModelTransforms(
-            start_from=start,
-            adapt=adapting(config),
-            precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
-            recompute=config.recompute.build(),
-            compile=config.compile.build().apply if config.compilation.compiles else unchanged,
-            parallelize=parallelism.parallelize,
-        ),
-    )
-    return Run(
-        config=config,
-        module=module,
-        datamodule=datamodule,
-        trainer=config.make_trainer.build(
-            strategy=parallelism.strategy,
-            precision=PrecisionPlugin(
-                precision,
-                device_type=device_type(config.trainer.accelerator),
-                strategy_casts=parallelism.casts_parameters,
-            ),
-            accumulation_micro_steps=batch.accumulation_micro_steps,
-            folder=context.folder,
-            callbacks=[each for each in acting if each],
-            profiler=TimeProfiler(events.stopwatch),
-        ),
-        context=context,
-        callbacks=callbacks,
-        parallelism=parallelism,
-    )
+    return built
 
 
 def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, *of_model: str | None, rank: int) -> None:
@@ -214,6 +218,73 @@ def build_model(
             f"{batch.context_tokens}."
         )
     return model
+
+
+def build_module(
+    config: RunConfig,
+    *,
+    model: LanguageModel,
+    datamodule: TokenDataModule,
+    context: RunContext,
+    parallelism: Parallelism,
+    precision: Precision,
+    start_from: ModelTransform,
+    fork_step: int | None = None,
+) -> CausalLMModule:
+    """Join model, loss, optimizer, schedules and transforms."""
+    plan, objective = context.plan, objective_of(config, context)
+    return CausalLMModule(
+        model,
+        loss=fit_loss(config, model),
+        optimizer=build_optimizer(config, rank=context.rank, stochastic_rounding=precision.stochastic_rounding),
+        **schedules_of(config, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step, fork_step=fork_step),
+        spikes=config.spikes.build(),
+        weight_average=config.weight_average.build(),
+        outer=parallelism.outer,
+        objective=objective,
+        before_training=before_training(
+            config,
+            objective,
+            start=fingerprint_of(config.init_from),
+            datamodule=datamodule,
+            context=context,
+        ),
+        batch=context.plan.batch,
+        total_steps=context.plan.horizon.steps,
+        seed=config.seed,
+        gradient_clip_norm=config.gradient_clip_norm,
+        scales_loss=precision.scales_loss,
+        transforms=ModelTransforms(
+            start_from=start_from,
+            adapt=adapting(config),
+            precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
+            recompute=config.recompute.build(),
+            compile=config.compile.build().apply if config.compilation.compiles else unchanged,
+            parallelize=parallelism.parallelize,
+        ),
+    )
+
+
+def build_trainer(
+    config: RunConfig,
+    precision: Precision,
+    parallelism: Parallelism,
+    callbacks: list[pl.Callback],
+    context: RunContext,
+) -> pl.Trainer:
+    """Build the Lightning Trainer."""
+    return config.make_trainer.build(
+        strategy=parallelism.strategy,
+        precision=PrecisionPlugin(
+            precision,
+            device_type=device_type(config.trainer.accelerator),
+            strategy_casts=parallelism.casts_parameters,
+        ),
+        accumulation_micro_steps=context.plan.batch.accumulation_micro_steps,
+        folder=context.folder,
+        callbacks=callbacks,
+        profiler=TimeProfiler(context.events.stopwatch),
+    )
 
 
 def plan_of_run(

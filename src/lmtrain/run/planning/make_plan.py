@@ -14,13 +14,14 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.plan_parts import (
     CheckpointPlan,
+    GenerationPlan,
     OffloadPlan,
     checkpoint_plan,
     evaluation_plan,
     generation_plan,
 )
 from lmtrain.accounting.training_plan.setting import Setting
-from lmtrain.accounting.training_plan.speed import expected_speed, rate_of, sent_in_step
+from lmtrain.accounting.training_plan.speed import Speed, expected_speed, rate_of, sent_in_step
 from lmtrain.accounting.training_plan.step_time import modelled_step
 from lmtrain.run.planning.prepared_tokens import masked_documents
 from lmtrain.run.planning.setting import planned_model
@@ -63,7 +64,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         ConfigurationError: An impossible budget.
     """
     cluster, batch, shape, setting = config.cluster, facts.batch, facts.shape, facts.setting
-    device, objective = cluster.known_device, objective_facts(config)
+    peak, epoch_tokens = facts.peak, _epoch_tokens(config, facts)
     documents = masked_documents(config, facts.folder)
     flops = flops_per_token(shape, batch.context_tokens, documents=documents)
     seen = seen_tokens(batch.context_tokens, documents=documents)
@@ -71,46 +72,22 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     sent = sent_in_step(setting, batch, model)
     step = modelled_step(setting, batch, model, sent.groups)
     offload = _offload(config, facts)
+    again, wait = model.recomputed_flops(setting, seen=seen), (offload.seconds or 0.0) if offload else 0.0
     speed = expected_speed(
-        cluster,
-        facts.peak,
-        batch,
-        flops_per_token=flops.palm,
-        modelled=step,
-        recomputed_flops=model.recomputed_flops(setting, seen=seen),
-        offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
+        cluster, peak, batch, flops_per_token=flops.palm, modelled=step, recomputed_flops=again, offload_seconds=wait
     )
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
-    generation = objective and generation_plan(
-        objective,
-        batch,
-        flops_per_token=flops.palm,
-        weight_bytes=shape.num_active_parameters * facts.bytes_of.activations,
-        memory_bytes_per_second=device.memory_bytes_per_second if device else None,
-    )
-    writing = 0.0
-    if generation and speed:
-        writing = generation.seconds(step_seconds=speed.step_seconds, tokens_per_step=batch.tokens_per_step)
-    copies = objective.copies * objective.num_uses if objective else 1  # of the rows of an epoch
-    epoch_tokens = None if facts.epoch_tokens is None else facts.epoch_tokens * copies
+    generation = _generation(config, facts, flops_per_token=flops.palm)
     plan = Plan(
         shape=shape,
         batch=batch,
-        horizon=horizon(
-            config.budget,
-            tokens_per_step=batch.tokens_per_step,
-            num_active_parameters=shape.num_active_parameters,
-            flops_per_token=flops.palm,
-            epoch_tokens=epoch_tokens,
-            rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks, extra_seconds=writing),
-            done=facts.done,
-        ),
+        horizon=_horizon(config, facts, flops.palm, epoch_tokens, trusted, generation),
         flops_per_token=flops,
         train_tokens=facts.train_tokens,
         epoch_tokens=epoch_tokens,
         seen_tokens=seen if documents else None,
-        peak_flops=facts.peak.flops if facts.peak else None,
-        peak_source=facts.peak.source if facts.peak else facts.peak_source,
+        peak_flops=peak.flops if peak else None,
+        peak_source=peak.source if peak else facts.peak_source,
         speed=speed,
         step=step,
         communication=sent,
@@ -165,6 +142,48 @@ def planned_checkpoints(config: RunConfig, setting: Setting, parameters: Trained
         shared_bytes=spread.kept_bytes,
         num_nodes=config.trainer.num_nodes,
         device_hours_per_failure=config.cluster.device_hours_per_failure,
+    )
+
+
+def _horizon(
+    config: RunConfig,
+    facts: PlanFacts,
+    flops_per_token: int,
+    epoch_tokens: int | None,
+    speed: Speed | None,
+    generation: GenerationPlan | None,
+) -> Horizon:
+    """Return where the budget ends the run; a `speed` that is trusted ends a budget of time."""
+    batch, writing = facts.batch, 0.0
+    if generation and speed:
+        writing = generation.seconds(step_seconds=speed.step_seconds, tokens_per_step=batch.tokens_per_step)
+    return horizon(
+        config.budget,
+        tokens_per_step=batch.tokens_per_step,
+        num_active_parameters=facts.shape.num_active_parameters,
+        flops_per_token=flops_per_token,
+        epoch_tokens=epoch_tokens,
+        rate=rate_of(config.cluster, speed, num_ranks=batch.num_ranks, extra_seconds=writing),
+        done=facts.done,
+    )
+
+
+def _epoch_tokens(config: RunConfig, facts: PlanFacts) -> int | None:
+    """Return the tokens of an epoch, the copies of its rows included."""
+    found = objective_facts(config)
+    repeats = found.copies * found.num_uses if found else 1
+    return None if facts.epoch_tokens is None else facts.epoch_tokens * repeats
+
+
+def _generation(config: RunConfig, facts: PlanFacts, *, flops_per_token: float) -> GenerationPlan | None:
+    """Return the writing of answers in a step, None where none are written."""
+    found, device = objective_facts(config), config.cluster.known_device
+    return found and generation_plan(
+        found,
+        facts.batch,
+        flops_per_token=flops_per_token,
+        weight_bytes=facts.shape.num_active_parameters * facts.bytes_of.activations,
+        memory_bytes_per_second=device.memory_bytes_per_second if device else None,
     )
 
 
