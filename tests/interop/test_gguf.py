@@ -77,6 +77,8 @@ LINEAR = {**ROPE, "rope_type": "linear", "factor": 2.0}
 PARTIAL = {**ROPE, "partial_rotary_factor": 0.5}
 FACTORS = {**ROPE, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 FACTORS["original_max_position_embeddings"] = 16
+YARN = {**ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LATENT = {"rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 0.7}, "first_k_dense_replace": 1}
 BY_LAYER = {"full_attention": LINEAR, "sliding_attention": {**ROPE, "rope_theta": 100.0}}
 PLAIN = {"attention_bias": False, "mlp_bias": False, "sliding_window": None, "layer_types": None}
 UNTIED, TIED = ({"tie_word_embeddings": is_tied} for is_tied in (False, True))
@@ -99,6 +101,18 @@ COMPUTED = [
     ("gemma3", {**GEMMA, "final_logit_softcapping": None, "rope_parameters": BY_LAYER}),
     ("glm4", {"attention_bias": True, "rope_parameters": PARTIAL}),
     ("phi3", {**PLAIN, "rope_parameters": PARTIAL}),
+    ("deepseek v2", {**LATENT, "topk_method": "greedy", "n_group": 1, "topk_group": 1, "q_lora_rank": None}
+     | {"num_hidden_layers": 27, "initializer_range": 0.05, "n_shared_experts": 2}),
+    ("deepseek v3", {**LATENT, "norm_topk_prob": True, "rope_interleave": True, "n_group": 1, "topk_group": 1}
+     | {"q_lora_rank": 8}),
+    ("deepseek v3", {**LATENT, "norm_topk_prob": False, "rope_interleave": True, "n_group": 3, "topk_group": 2}
+     | {"q_lora_rank": 8, "rope_parameters": ROPE}),
+    ("gpt-oss", {"attention_bias": True, "swiglu_limit": 7.0, "sliding_window": 4, "layer_types": None}
+     | {"rope_parameters": {**YARN, "beta_fast": 8.0, "beta_slow": 2.0}}),
+    ("lfm2", {"conv_bias": False, "block_auto_adjust_ff_dim": True, "block_multiple_of": 8}),
+    ("qwen3 next", {**ALL_EXPERTS, "norm_topk_prob": True, "rope_parameters": PARTIAL, "attention_bias": False}
+     | {"linear_value_head_dim": 8, "layer_types": ["linear_attention"] * 3 + ["full_attention"]}),
+    ("nemotron-h", {"use_bias": False, "mlp_bias": False, "use_conv_bias": True}),
 ]  # fmt: skip
 
 
@@ -133,6 +147,12 @@ def test_every_tensor_of_a_family_has_its_place(name, settings, tmp_path):
 
 
 REFUSED = {
+    "attention_factor.: 1.3": {
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 2,
+        "rope_parameters": {**YARN, "attention_factor": 1.3},
+    },
+    "q_lora_rank=none": {"model_type": "deepseek_v3", "q_lora_rank": None, "num_hidden_layers": 4, "kv_lora_rank": 8},
     "tie_embeddings=true": {"model_type": "olmo2", "tie_word_embeddings": True},
     "query_pre_attn_scalar=5": {
         "model_type": "gemma2",

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem, suggest
+from lmtrain.interop import gguf_layers as layers
+from lmtrain.interop.gguf_layers import Array, Config
 from lmtrain.interop.gguf_tokenizer import add_tokenizer
 from lmtrain.interop.hf_config import ACTIVATION_FUNCTIONS
 from lmtrain.missing_package import install_command
@@ -30,8 +32,6 @@ from lmtrain.storage.durable import fsync, rename_durably
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFWriter
 
-Config = Mapping[str, Any]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
@@ -40,7 +40,8 @@ class Kind:
     `permuted` rotates neighbouring pairs of a head, where the weights are for halves. `normalizes` are the weights of
     the chosen experts. `norms_from_one` takes norms' weights as they are, where the files have what is above 1.
     `only` are keys of config.json with the one value computed there, `scales` the keys that are written along.
-    `has_factors` divides frequencies by the factors in a separate tensor, as Llama 3.1 does.
+    `has_factors` divides frequencies by the factors in a separate tensor, as Llama 3.1 does; other `scalings` are by
+    settings. `settings` and `tensors` are of layers in other shapes.
     """
 
     name: str
@@ -53,6 +54,11 @@ class Kind:
     windows: int | None = None  # every so many layers one without, of a window
     only: Mapping[str, Callable[[Config], Any]] = field(default_factory=dict[str, Callable[[Config], Any]])
     scales: Mapping[str, str] = field(default_factory=dict[str, str])
+    scalings: tuple[str, ...] = ("default", "linear")
+    settings: Callable[[Config], Mapping[str, Any]] = lambda config: {}
+    tensors: Callable[[str, Array, Config], Iterator[tuple[str, Array]]] = lambda name, values, _: iter(
+        [(name, values)]
+    )
 
 
 def head_width(config: Config) -> int:
@@ -78,6 +84,13 @@ CAPS: Final = {
 UNTIED: Final = {"tie_word_embeddings": lambda _: False}
 NO_DENSE: Final = {"mlp_only_layers": lambda _: []}
 GEMMA: Final = {"query_pre_attn_scalar": head_width, "tie_word_embeddings": lambda _: True}
+YARN: Final = ("default", "yarn")
+LATENT: Final = {
+    "rope_interleave": lambda _: True,
+    "topk_method": lambda it: "greedy" if it["model_type"] == "deepseek_v2" else it["topk_method"],
+    "rope_parameters": layers.scaled_there,
+    "q_lora_rank": layers.query_rank,
+}
 EVERY_FOURTH: Final = {"no_rope_layers": lambda it: [int(n % 4 != 0) for n in range(1, it["num_hidden_layers"] + 1)]}
 KINDS: Final = {
     "gpt2": Kind(name="gpt2"),
@@ -103,6 +116,47 @@ KINDS: Final = {
     ),
     "glm4": Kind(name="glm4", biases=("attention_bias",)),
     "phi3": Kind(name="phi3"),
+    "deepseek_v2": Kind(
+        name="deepseek2", only=LATENT, scalings=YARN, settings=layers.latent_settings, tensors=layers.latent_tensors
+    ),
+    "deepseek_v3": Kind(
+        name="deepseek2", only=LATENT, scalings=YARN, settings=layers.latent_settings, tensors=layers.latent_tensors
+    ),
+    "gpt_oss": Kind(
+        name="gpt-oss",
+        windows=2,
+        biases=("attention_bias",),
+        only={"attention_bias": lambda _: True, "swiglu_limit": lambda _: 7.0, "rope_parameters": layers.scaled_there},
+        scalings=YARN,
+        settings=layers.sink_settings,
+        tensors=layers.sink_tensors,
+    ),
+    "lfm2": Kind(
+        name="lfm2",
+        only={"conv_bias": lambda _: False},
+        settings=layers.convolution_settings,
+        tensors=layers.state_tensors,
+    ),
+    "qwen3_next": Kind(
+        name="qwen3next",
+        normalizes=True,
+        norms_from_one=True,
+        only={
+            **NO_DENSE,
+            "decoder_sparse_step": lambda _: 1,
+            "layer_types": layers.every_fourth,
+            "linear_value_head_dim": lambda it: it["linear_key_head_dim"],
+        },
+        settings=layers.delta_settings,
+        tensors=layers.state_tensors,
+    ),
+    "nemotron_h": Kind(
+        name="nemotron_h",
+        biases=("mlp_bias",),
+        only={"use_bias": lambda _: False},
+        settings=layers.state_settings,
+        tensors=layers.state_tensors,
+    ),
 }
 SETTINGS: Final = {  # our name of a setting, where it differs from the key's
     "num_key_value_heads": "num_kv_heads",
@@ -110,8 +164,18 @@ SETTINGS: Final = {  # our name of a setting, where it differs from the key's
     "query_pre_attn_scalar": "attention_multiplier: query_pre_attn_scalar",
     "no_rope_layers": "rotary_pattern: no_rope_layers",
     "mlp_only_layers": "experts.dense_layers",
+    "decoder_sparse_step": "experts.dense_layers: decoder_sparse_step",
+    "attention_bias": "biases: attention_bias",
+    "swiglu_limit": "experts.gate_limit: swiglu_limit",
+    "rope_interleave": "rotary_neighbours",
+    "topk_method": "experts: topk_method",
+    "rope_parameters": "rope_scaling",
+    "conv_bias": "recurrent_layers: conv_bias",
+    "use_bias": "recurrent_layers: use_bias",
+    "linear_value_head_dim": "recurrent_layers.value_width",
+    "q_lora_rank": "latent_attention: q_lora_rank",
+    "layer_types": "recurrent_pattern: layer_types",
 }
-SCALINGS: Final = ("default", "linear")
 FREQUENCIES: Final = "rope_freqs.weight"
 
 
@@ -146,7 +210,7 @@ def require_computed_there(config: Config) -> None:
         (bool(biases), f"model.biases ({' and '.join(biases)})", "has none in such a model"),
         (activation != kind.activation, f"model.activation ({activation})", f"gates such a model by {kind.activation}"),
         (
-            scaling not in (*SCALINGS, *(["llama3"] if kind.has_factors else [])),
+            scaling not in (*kind.scalings, *(["llama3"] if kind.has_factors else [])),
             f"model.rope_scaling ({scaling})",
             "is given other rotations here",
         ),
@@ -194,40 +258,43 @@ def add_settings(writer: "GGUFWriter", config: Config, *, name: str) -> None:
         writer.add_layer_norm_eps(config["layer_norm_epsilon"])
         return
     kind, width, (rope, window_base) = KINDS[config["model_type"]], head_width(config), rotations(config)
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(float(rope["rope_theta"]))
-    writer.add_key_length(width)
-    writer.add_value_length(width)
-    writer.add_rope_dimension_count(int(width * rope.get("partial_rotary_factor", 1.0)))
-    _add_options(writer, config, kind, window_base)
-    if rope["rope_type"] == "linear":
-        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(float(rope["factor"]))
-    if (num_experts := config.get("num_local_experts", config.get("num_experts"))) is not None:
-        writer.add_expert_count(num_experts)
-        writer.add_expert_used_count(config["num_experts_per_tok"])
-    if "moe_intermediate_size" in config:
-        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    if "shared_expert_intermediate_size" in config:
-        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    settings: dict[str, Any] = {
+        "add_context_length": config["max_position_embeddings"],
+        "add_embedding_length": config["hidden_size"],
+        "add_feed_forward_length": config["intermediate_size"],
+        "add_block_count": config.get("num_hidden_layers"),
+        "add_head_count": config["num_attention_heads"],
+        "add_head_count_kv": config["num_key_value_heads"],
+        "add_layer_norm_rms_eps": config.get("rms_norm_eps"),
+        "add_rope_freq_base": rope.get("rope_theta"),
+        "add_key_length": width,
+        "add_value_length": width,
+        "add_rope_dimension_count": int(width * rope.get("partial_rotary_factor", 1.0)),
+        "add_sliding_window": None if kind.windows is None else config["sliding_window"],
+        "add_rope_freq_base_swa": window_base,
+        "add_rope_scaling_orig_ctx_len": {**config, **rope}.get("original_max_position_embeddings"),
+        **{method: config.get(key) for key, method in kind.scales.items()},
+    }
+    if rope.get("rope_type") in (scalings := {"linear": RopeScalingType.LINEAR, "yarn": RopeScalingType.YARN}):
+        settings["add_rope_scaling_type"] = scalings[rope["rope_type"]]
+        settings["add_rope_scaling_factor"] = float(rope["factor"])
+        settings["add_rope_scaling_yarn_beta_fast"] = rope.get("beta_fast")
+        settings["add_rope_scaling_yarn_beta_slow"] = rope.get("beta_slow")
+    for method, value in {**settings, **_experts(config), **kind.settings(config)}.items():
+        if value is not None:
+            getattr(writer, method)(value)
 
 
-def _add_options(writer: "GGUFWriter", config: Config, kind: Kind, window_base: float | None) -> None:
-    if kind.windows is not None:
-        writer.add_sliding_window(config["sliding_window"])
-    if window_base is not None:
-        writer.add_rope_freq_base_swa(window_base)
-    for key, method in kind.scales.items():
-        if config.get(key) is not None:
-            getattr(writer, method)(config[key])
-    if "original_max_position_embeddings" in config:
-        writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
+def _experts(config: Config) -> dict[str, Any]:
+    num_experts = config.get("num_local_experts", config.get("num_experts"))
+    if num_experts is None:
+        return {}
+    return {
+        "add_expert_count": num_experts,
+        "add_expert_used_count": config["num_experts_per_tok"],
+        "add_expert_feed_forward_length": config.get("moe_intermediate_size"),
+        "add_expert_shared_feed_forward_length": config.get("shared_expert_intermediate_size"),
+    }
 
 
 def rotation_factors(config: Config) -> NDArray[np.float32] | None:
@@ -251,8 +318,6 @@ AUTO: Final = "auto"  # as the weights are
 BLOCK: Final = 32  # values of a row with one scale in q8_0
 EXPERT: Final = re.compile(r"^(.*\.experts)\.(\d+)\.(.*)$")
 TRANSPOSED: Final = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")  # GPT-2's, [inputs, outputs]
-
-Array = NDArray[np.float32]
 
 
 def require_gguf(output_type: str) -> None:
@@ -320,7 +385,8 @@ def named_tensors(folder: Path, config: Config) -> Iterator[tuple[str, Array]]:
 
     kind = KINDS[config["model_type"]]
     found = {text: number for number, text in gguf.MODEL_ARCH_NAMES.items()}[kind.name]
-    names = gguf.get_tensor_name_map(found, config.get("num_hidden_layers") or config["n_layer"])
+    num_layers = config.get("num_hidden_layers") or config.get("n_layer") or len(config["layers_block_type"])
+    names = gguf.get_tensor_name_map(found, num_layers)
     with ExitStack() as stack:
         files = [stack.enter_context(safe_open(path, "pt")) for path in sorted(folder.glob("*.safetensors"))]
         places = {name: file for file in files for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -331,10 +397,12 @@ def named_tensors(folder: Path, config: Config) -> Iterator[tuple[str, Array]]:
                 for letters, half in zip(("w1", "w3"), np.split(values[0], 2, axis=1), strict=True):
                     yield f"{names.get_name(f'{place}experts.{letters}')}.weight", half
                 continue
-            target = names.get_name(merged, try_suffixes=(".weight", ".bias"))
-            if target is None:
-                raise ConfigurationError(f"{merged} has no place in llama.cpp's {kind.name}; export hf can.")
-            yield target, values[0] if merged == parts[0] else np.stack(values)
+            whole = values[0] if merged == parts[0] else np.stack(values)
+            for name, own in kind.tensors(merged, whole, config):
+                target = names.get_name(name, try_suffixes=(".weight", ".bias"))
+                if target is None:
+                    raise ConfigurationError(f"{merged} has no place in llama.cpp's {kind.name}; export hf can.")
+                yield target, own
     if (factors := rotation_factors(config)) is not None:
         yield FREQUENCIES, factors
 
@@ -358,7 +426,8 @@ def _read(file: Any, name: str, config: Config) -> Array:
     kind = KINDS[config["model_type"]]
     if kind.permuted and projection in heads:
         return neighbouring_pairs(values, num_heads=config[heads[projection]])
-    return values + 1 if kind.norms_from_one and projection.endswith("norm") else values
+    from_one = kind.norms_from_one and projection.endswith("norm") and "linear_attn" not in name
+    return values + 1 if from_one else values
 
 
 def neighbouring_pairs(values: Array, *, num_heads: int) -> Array:
