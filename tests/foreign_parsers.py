@@ -18,7 +18,7 @@ from data_pipelines.sources.preference_pairs import PreferencePairs
 from lmtrain.cli import main as cli
 from lmtrain.cli.commands.generate import read_prompts
 from lmtrain.data.external_formats import READERS
-from lmtrain.data.packing_index import build_once
+from lmtrain.data.packing_index import build_once, ends_of_shards
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.evaluation.answers import read_questions
@@ -88,7 +88,7 @@ def _read_dataset(folder: Path) -> None:
 
     found = open_dataset(folder)
     for split in found.splits.values():
-        split.document_ends()
+        list(ends_of_shards(split))
         split.window(0, min(split.num_tokens, 8))
     require_whole(found)
 

@@ -3,14 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from data_pipelines.extras import require_extra, silence_datatrove
-from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.stages.pieces import PieceFolder, Remaining
-from data_pipelines.stages.stage import Item, PipelineJob, Stage, in_turn, key_of, runs_of
+from data_pipelines.sources.base import Item, Source
+from data_pipelines.stages.pieces import Pieces
+from data_pipelines.stages.stage import PipelineJob, Stage, in_turn, key_of, runs_of
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 
@@ -20,7 +21,7 @@ class ClusterPlan:
 
     folder: Path
     jobs: tuple[PipelineJob, ...]
-    result: Remaining
+    result: Pieces
 
     def items(self) -> Iterator[Item]:
         """Yield all items in the order of the source, once the jobs are done."""
@@ -31,21 +32,11 @@ class ClusterPlan:
         return self.folder / "jobs" / job.name
 
 
-@dataclass(frozen=True)
-class _ReadAndClean:
-    """The task of one share of a source: read it, and send it through the stages of single documents."""
-
-    source: Source
-    stages: Sequence[Stage]
-    pieces: PieceFolder
-
-    def __call__(self, task: int) -> None:
-        self.pieces.write(task, in_turn(self.stages, self._documents(task)))
-
-    def _documents(self, task: int) -> Iterator[Document | Skipped]:
-        num_pieces = self.source.num_pieces()
-        first, end = (share * num_pieces // self.pieces.count for share in (task, task + 1))
-        return chain.from_iterable(map(self.source.piece, range(first, end)))
+def _read_and_clean(source: Source, stages: Sequence[Stage], pieces: Pieces, task: int) -> None:
+    """Read one share of a source, and send it through the stages of single documents."""
+    num_pieces = source.num_pieces()
+    first, end = (share * num_pieces // pieces.count for share in (task, task + 1))
+    pieces.write(task, in_turn(stages, chain.from_iterable(map(source.piece, range(first, end)))))
 
 
 def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_tasks: int) -> ClusterPlan:
@@ -57,9 +48,8 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
     first, *later = runs_of(stages)
     num_read = max(1, min(num_tasks, source.num_pieces()))
     folder = folder / f"{num_read}_pieces_{key_of(stages)}"
-    pieces = PieceFolder(folder / "pieces", num_read)
-    jobs = [PipelineJob("read_and_clean", pieces.count, _ReadAndClean(source, first, pieces))]
-    done: list[tuple[Stage, Path]] = []
+    pieces = Pieces(folder / "pieces", num_read)
+    jobs = [PipelineJob("read_and_clean", pieces.count, partial(_read_and_clean, source, first, pieces))]
     for number, (stage, *_) in enumerate(later):
         if stage.scope == "document":
             name = type(stage).__name__
@@ -67,9 +57,9 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
                 f"deduplicate: {name} must come before the stages over all documents; use +cleaning."
             )
         place = folder / f"{number}_{stage.fingerprint_parts()['stage']}"
-        jobs += stage.jobs(Remaining(pieces, tuple(done)), place)
-        done.append((stage, place))
-    return ClusterPlan(folder, tuple(jobs), Remaining(pieces, tuple(done)))
+        jobs += stage.jobs(pieces, place)
+        pieces = pieces.without(partial(stage.removed, place))
+    return ClusterPlan(folder, tuple(jobs), pieces)
 
 
 class ClusterEngine(ABC):

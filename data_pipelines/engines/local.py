@@ -9,9 +9,9 @@ from typing import final
 
 from data_pipelines.processes import num_cores, run_jobs
 from data_pipelines.progress import stage as shown_stage
-from data_pipelines.sources.base import Source
-from data_pipelines.stages.pieces import PieceFolder, Remaining, characters_of, cut_into_pieces
-from data_pipelines.stages.stage import Item, PipelineJob, Stage, in_turn, key_of, runs_of
+from data_pipelines.sources.base import Item, Source
+from data_pipelines.stages.pieces import Pieces, characters_of, cut_into_pieces, until_full
+from data_pipelines.stages.stage import PipelineJob, Stage, in_turn, key_of, runs_of
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.durable import write_durably
 
@@ -49,7 +49,7 @@ class LocalEngine:
     def _each_alone(self, items: Iterator[Item], stages: Sequence[Stage]) -> Iterator[Item]:
         num_characters, seconds = 0, 0.0
         while not self._num_processes:
-            batch = _next_batch(items)
+            batch = list(until_full(items, BATCH_CHARACTERS))
             if not batch:
                 return
             started = time.process_time()
@@ -60,7 +60,7 @@ class LocalEngine:
             is_slow = seconds * FAST_CHARACTERS_PER_SECOND > num_characters >= TRIAL_CHARACTERS
             if is_slow and self._num_processes is None and num_cores() > 1:
                 break
-        batches = iter(lambda: _next_batch(items), [])
+        batches = iter(lambda: list(until_full(items, BATCH_CHARACTERS)), [])
         for done in run_jobs(partial(_through, stages), batches, num_processes=self._num_processes or num_cores()):
             yield from done
 
@@ -69,12 +69,12 @@ class LocalEngine:
         if not count.exists():
             pieces = cut_into_pieces(folder / "pieces", items, piece_characters=self._piece_characters)
             write_durably(count, str(pieces.count).encode())
-        pieces = PieceFolder(folder / "pieces", int(count.read_text()))
+        pieces = Pieces(folder / "pieces", int(count.read_text()))
         num_processes = num_cores() if self._num_processes is None else self._num_processes
         for job in stage.jobs(pieces, folder):
             run_tasks(job, folder / "jobs" / job.name, num_processes=num_processes)
-        rest = Remaining(pieces, [(stage, folder)])
-        return chain.from_iterable(map(rest.items, range(pieces.count)))
+        rest = pieces.without(partial(stage.removed, folder))
+        return chain.from_iterable(map(rest.items, range(rest.count)))
 
 
 def run_tasks(job: PipelineJob, folder: Path, *, num_processes: int) -> None:
@@ -92,14 +92,3 @@ def run_tasks(job: PipelineJob, folder: Path, *, num_processes: int) -> None:
 
 def _through(stages: Sequence[Stage], items: Iterable[Item]) -> list[Item]:
     return list(in_turn(stages, items))
-
-
-def _next_batch(items: Iterable[Item]) -> list[Item]:
-    batch: list[Item] = []
-    num_characters = 0
-    for item in items:
-        batch.append(item)
-        num_characters += characters_of(item)
-        if num_characters >= BATCH_CHARACTERS:
-            break
-    return batch

@@ -36,6 +36,9 @@ class Skipped:
     reason: str
 
 
+Item = Document | Skipped
+
+
 class Source(ABC):
     """A place of texts.
 
@@ -54,7 +57,7 @@ class Source(ABC):
         """Return, in a fraction of a second, a text that changes with the documents."""
 
     @abstractmethod
-    def documents(self) -> Iterator[Document | Skipped]:
+    def documents(self) -> Iterator[Item]:
         """Yield the documents, in the same order every time."""
 
     def check(self) -> None:  # noqa: B027 (most sources have no setting that could be wrong)
@@ -68,20 +71,20 @@ class Source(ABC):
         """Return how many parts can be read independently of one another, by the tasks of a cluster job."""
         return 1
 
-    def piece(self, index: int) -> Iterator[Document | Skipped]:
+    def piece(self, index: int) -> Iterator[Item]:
         """Yield the documents of one part; all parts in order are `documents()`."""
         assert index == 0, "one piece by default"
         return self.documents()
 
 
-def document_of(row_id: str, content: str | tuple[Mapping[str, Any], ...] | ConversationError) -> Document | Skipped:
+def document_of(row_id: str, content: str | tuple[Mapping[str, Any], ...] | ConversationError) -> Item:
     """Return a row's content as a document, or its reason."""
     if isinstance(content, ConversationError):
         return Skipped(row_id, content.rule)
     return Document(row_id, content) if isinstance(content, str) else Document(row_id, "", content)
 
 
-def require_good(item: Document | Skipped, on_bad_row: OnBadRow) -> Document | Skipped:
+def require_good(item: Item, on_bad_row: OnBadRow) -> Item:
     """Refuse a row without a document, where `on_bad_row` is "error".
 
     Raises:

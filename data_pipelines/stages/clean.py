@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 from typing import Any, final
 
-from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.stage import Item, Stage, content_of, with_strings
+from data_pipelines.sources.base import Document, Item, Skipped
+from data_pipelines.stages.stage import Stage, content_of, with_strings
 from lmtrain.errors import ConfigurationError
 
 _LINE_ENDS = re.compile("\r\n?|[\x85\u2028\u2029]")
@@ -64,7 +64,10 @@ class LengthFilter(Stage):
         Raises:
             ConfigurationError: A negative limit, or a lower one above its upper one.
         """
-        self._characters = _range("characters", min_characters, max_characters)
+        if min_characters < 0 or (max_characters is not None and max_characters < min_characters):
+            rule = "min_characters and max_characters: must be at least 0, and the second no less than the first"
+            raise ConfigurationError(f"cleaning.length.{rule}, got {min_characters} and {max_characters}.")
+        self._characters = min_characters, max_characters
 
     def look_at(self, document: Document) -> Item:
         """Return the document, or its broken limit."""
@@ -92,10 +95,3 @@ def _is_sound(text: str) -> bool:
     if text.isascii():
         return len(text.encode().translate(None, _SUSPECT_ASCII)) == len(text)
     return not _SUSPECT.search(text)
-
-
-def _range(what: str, lowest: int | None, highest: int | None) -> tuple[int, int | None]:
-    if (lowest or 0) < 0 or (highest is not None and highest < (lowest or 0)):
-        rule = f"cleaning.length.min_{what} and max_{what}: must be at least 0, and the second no less than the first"
-        raise ConfigurationError(f"{rule}, got {lowest} and {highest}.")
-    return lowest or 0, highest

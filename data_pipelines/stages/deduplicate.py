@@ -3,14 +3,15 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope, Stage
+from data_pipelines.sources.base import Document, Item, Skipped
+from data_pipelines.stages.pieces import Pieces
+from data_pipelines.stages.stage import PipelineJob, Scope, Stage
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.durable import open_durably
 
@@ -60,10 +61,9 @@ class ExactDeduplication(Stage):
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return two: hash every piece, then find the repetitions of each hash."""
-        steps = _HashSteps(pieces, folder, self._num_tasks)
         return (
-            PipelineJob("exact_hashes", pieces.count, steps.hash_piece),
-            PipelineJob("exact_duplicates", self._num_tasks, steps.find_again),
+            PipelineJob("exact_hashes", pieces.count, partial(_hash_piece, pieces, folder)),
+            PipelineJob("exact_duplicates", self._num_tasks, partial(_find_again, pieces, folder, self._num_tasks)),
         )
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
@@ -80,33 +80,24 @@ class ExactDeduplication(Stage):
         return {"stage": "exact", "digest_bytes": DIGEST_BYTES}
 
 
-@dataclass(frozen=True)
-class _HashSteps:
-    """The work of a cluster's tasks, each a method that takes the number of a task."""
+def _hash_piece(pieces: Pieces, folder: Path, piece: int) -> None:
+    """Save the hashes and places of a piece's documents."""
+    items = [(place, item) for place, item in enumerate(pieces.items(piece)) if isinstance(item, Document)]
+    folder.mkdir(parents=True, exist_ok=True)
+    digests = b"".join(digest_of(document) for _, document in items)
+    words = np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+    where = np.array([place for place, _ in items], dtype=np.uint64) + np.uint64(piece << _PLACE_BITS)
+    _save(folder / f"hashes_{piece:06d}.npy", np.column_stack([words, where]))
 
-    pieces: Pieces
-    folder: Path
-    num_tasks: int
 
-    def hash_piece(self, piece: int) -> None:
-        """Save the hashes and places of a piece's documents."""
-        items = [(place, item) for place, item in enumerate(self.pieces.items(piece)) if isinstance(item, Document)]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        digests = b"".join(digest_of(document) for _, document in items)
-        words = np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
-        where = np.array([place for place, _ in items], dtype=np.uint64) + np.uint64(piece << _PLACE_BITS)
-        _save(self.folder / f"hashes_{piece:06d}.npy", np.column_stack([words, where]))
-
-    def find_again(self, task: int) -> None:
-        """Save the places of repetitions in this task's share of the hashes, in order."""
-        shares = [self._share(np.load(self.folder / f"hashes_{n:06d}.npy"), task) for n in range(self.pieces.count)]
-        rows = np.concatenate([np.empty((0, 3), dtype=np.uint64), *shares])
-        rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
-        is_again = (rows[1:, :2] == rows[:-1, :2]).all(axis=1)
-        _save(self.folder / f"again_{task:06d}.npy", np.sort(rows[1:, 2][is_again]).astype(np.int64))
-
-    def _share(self, rows: Any, task: int) -> Any:
-        return rows[rows[:, 0] % np.uint64(self.num_tasks) == task]
+def _find_again(pieces: Pieces, folder: Path, num_tasks: int, task: int) -> None:
+    """Save the places of repetitions in this task's share of the hashes, in order."""
+    every = (np.load(folder / f"hashes_{piece:06d}.npy") for piece in range(pieces.count))
+    shares = [rows[rows[:, 0] % np.uint64(num_tasks) == task] for rows in every]
+    rows = np.concatenate([np.empty((0, 3), dtype=np.uint64), *shares])
+    rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
+    is_again = (rows[1:, :2] == rows[:-1, :2]).all(axis=1)
+    _save(folder / f"again_{task:06d}.npy", np.sort(rows[1:, 2][is_again]).astype(np.int64))
 
 
 def _save(path: Path, array: Any) -> None:

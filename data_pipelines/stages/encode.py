@@ -10,10 +10,10 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.sources.base import Document, Item, Skipped
 from data_pipelines.stages.blocks import num_bytes
 from data_pipelines.stages.split import SPLITS, TRAIN
-from data_pipelines.stages.stage import Item, Stage
+from data_pipelines.stages.stage import Stage
 from lmtrain.data.manifest import DTYPES
 from lmtrain.data.row_shapes import REJECTED
 from lmtrain.storage.durable import open_durably

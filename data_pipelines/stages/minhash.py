@@ -7,13 +7,14 @@ probability 1 - (1 - s^8)^14: 0.06 at s=0.5, 0.56 at 0.7, 0.92 at 0.8, 0.9999 at
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.sources.base import Document
-from data_pipelines.stages.stage import Pieces, PipelineJob, Scope, Stage, content_of
+from data_pipelines.stages.pieces import Pieces
+from data_pipelines.stages.stage import PipelineJob, Scope, Stage, content_of
 from lmtrain.errors import ConfigurationError
 
 REASON = "near duplicate"
@@ -53,11 +54,10 @@ class MinHashDeduplication(Stage):
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return three: a signature for each document, the pairs of each band, and the clusters of pairs."""
         num_pairs_tasks = self._settings["num_bands"] * self._tasks_per_band
-        steps = _MinHashSteps(self._settings, pieces, folder, num_pairs_tasks)
         return (
-            PipelineJob("minhash_signatures", pieces.count, steps.write_signatures),
-            PipelineJob("minhash_pairs", num_pairs_tasks, steps.write_pairs),
-            PipelineJob("minhash_clusters", 1, steps.write_removed),
+            PipelineJob("minhash_signatures", pieces.count, partial(self._write_signatures, pieces, folder)),
+            PipelineJob("minhash_pairs", num_pairs_tasks, partial(self._write_pairs, folder, num_pairs_tasks)),
+            PipelineJob("minhash_clusters", 1, partial(self._write_removed, folder)),
         )
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
@@ -71,40 +71,31 @@ class MinHashDeduplication(Stage):
         """Return the deciding settings: all but the number of tasks."""
         return {"stage": "minhash", "keeps": "first", **self._settings}
 
-
-@dataclass(frozen=True)
-class _MinHashSteps:
-    """datatrove's steps over the pieces, each a method that takes the number of a task."""
-
-    settings: Mapping[str, Any]
-    pieces: Pieces
-    folder: Path
-    num_pairs_tasks: int
-
-    def write_signatures(self, piece: int) -> None:
+    def _write_signatures(self, pieces: Pieces, folder: Path, piece: int) -> None:
         """Write the hashes of a piece's documents, band by band, in order; a dropped document has none."""
         from datatrove.data import Document as Page  # pyright: ignore[reportMissingImports]  # an extra
 
-        texts = (content_of(item) if isinstance(item, Document) else "" for item in self.pieces.items(piece))
-        step = self._step("Signature", output_folder="signatures", language=self.settings["language"])
-        step.run((Page(text=text, id="") for text in texts), rank=piece, world_size=self.pieces.count)
+        texts = (content_of(item) if isinstance(item, Document) else "" for item in pieces.items(piece))
+        step = self._step("Signature", folder, output_folder="signatures", language=self._settings["language"])
+        step.run((Page(text=text, id="") for text in texts), rank=piece, world_size=pieces.count)
 
-    def write_pairs(self, task: int) -> None:
+    def _write_pairs(self, folder: Path, num_tasks: int, task: int) -> None:
         """Write the pairs with a common band."""
         folders = {"input_folder": "signatures", "output_folder": "pairs"}
-        self._step("Buckets", **folders, lines_to_buffer=LINES_TO_BUFFER).run(None, task, self.num_pairs_tasks)
+        self._step("Buckets", folder, **folders, lines_to_buffer=LINES_TO_BUFFER).run(None, task, num_tasks)
 
-    def write_removed(self, task: int) -> None:
+    def _write_removed(self, folder: Path, task: int) -> None:
         """Write the documents to drop of each piece: all of a cluster but the one read first.
 
         datatrove itself keeps whichever joined most pairs, and so may drop a held-out document for its copy.
         """
         folders = {"input_folder": "pairs", "output_folder": "clusters"}
-        self._step("Cluster", **folders, save_cluster_id=True, lines_to_buffer=LINES_TO_BUFFER).run(None, task, 1)
-        removed = self.folder / "removed"
+        step = self._step("Cluster", folder, **folders, save_cluster_id=True, lines_to_buffer=LINES_TO_BUFFER)
+        step.run(None, task, 1)
+        removed = folder / "removed"
         removed.mkdir(exist_ok=True)
         met: set[int] = set()
-        for path in sorted((self.folder / "clusters").glob("*.clusters")):
+        for path in sorted((folder / "clusters").glob("*.clusters")):
             later = bytearray()
             for place, cluster in struct.iter_unpack("<II", path.read_bytes()):
                 if cluster in met:
@@ -112,16 +103,16 @@ class _MinHashSteps:
                 met.add(cluster)
             (removed / f"{path.stem}.remove").write_bytes(later)
 
-    def _step(self, name: str, **options: Any) -> Any:
-        """Return a step of datatrove's; its folders are inside ours."""
+    def _step(self, name: str, folder: Path, **options: Any) -> Any:
+        """Return a step of datatrove's; its folders are inside `folder`."""
         from datatrove.pipeline.dedup import minhash  # pyright: ignore[reportMissingImports]  # an extra
 
         silence_datatrove()
         config: Any = minhash.MinhashConfig(
-            n_grams=self.settings["words_per_phrase"],
-            num_buckets=self.settings["num_bands"],
-            hashes_per_bucket=self.settings["hashes_per_band"],
-            seed=self.settings["seed"],
+            n_grams=self._settings["words_per_phrase"],
+            num_buckets=self._settings["num_bands"],
+            hashes_per_bucket=self._settings["hashes_per_band"],
+            seed=self._settings["seed"],
         )
-        placed = {key: str(self.folder / to) if key.endswith("_folder") else to for key, to in options.items()}
+        placed = {key: str(folder / to) if key.endswith("_folder") else to for key, to in options.items()}
         return getattr(minhash, f"MinhashDedup{name}")(config=config, **placed)

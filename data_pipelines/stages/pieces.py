@@ -1,54 +1,47 @@
 """A corpus on disk between stages: numbered files of JSON lines, documents and drops, each in its place."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
-from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.stage import Item, Stage
+from data_pipelines.sources.base import Document, Item, Skipped
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import open_durably
 
 
 @final
 @dataclass(frozen=True)
-class PieceFolder:
-    """A number of pieces in a folder."""
+class Pieces:
+    """A number of pieces in a folder; each of `removals` returns the drops of a stage over all of them since.
+
+    A drop is the reason by the document's place in a piece.
+    """
 
     folder: Path
     count: int
+    removals: Sequence[Callable[[int], Mapping[int, str]]] = ()
 
     def items(self, piece: int) -> Iterator[Item]:
-        """Yield a piece's items in order."""
-        return read_items(self.folder / f"{piece:06d}.jsonl")
+        """Yield a piece's items in order, the dropped ones as `Skipped`, so that places do not shift."""
+        removed: dict[int, str] = {}
+        for removal in reversed(self.removals):
+            removed |= removal(piece)
+        for place, item in enumerate(read_items(self._file(piece))):
+            yield Skipped(item.id, removed[place]) if place in removed else item
 
     def write(self, piece: int, items: Iterable[Item]) -> None:
         """Write a piece, whole or not at all."""
-        write_items(self.folder / f"{piece:06d}.jsonl", items)
+        write_items(self._file(piece), items)
 
+    def without(self, removal: Callable[[int], Mapping[int, str]]) -> "Pieces":
+        """Return the pieces after one more stage."""
+        return replace(self, removals=(*self.removals, removal))
 
-@final
-@dataclass(frozen=True)
-class Remaining:
-    """Pieces without the documents removed so far by stages over the whole corpus."""
-
-    pieces: PieceFolder
-    stages: Sequence[tuple[Stage, Path]]
-
-    @property
-    def count(self) -> int:
-        """Return how many pieces there are."""
-        return self.pieces.count
-
-    def items(self, piece: int) -> Iterator[Item]:
-        """Yield a piece's items, those removed as `Skipped` in their places."""
-        removed: dict[int, str] = {}
-        for stage, folder in reversed(self.stages):
-            removed |= stage.removed(folder, piece)
-        for place, item in enumerate(self.pieces.items(piece)):
-            yield Skipped(item.id, removed[place]) if place in removed else item
+    def _file(self, piece: int) -> Path:
+        return self.folder / f"{piece:06d}.jsonl"
 
 
 def write_items(path: Path, items: Iterable[Item]) -> None:
@@ -66,26 +59,20 @@ def read_items(path: Path) -> Iterator[Item]:
             yield _from_json(foreign_json.parse(line))
 
 
-def cut_into_pieces(folder: Path, items: Iterable[Item], *, piece_characters: int) -> PieceFolder:
+def cut_into_pieces(folder: Path, items: Iterable[Item], *, piece_characters: int) -> Pieces:
     """Write items as pieces of about `piece_characters`: where one ends depends on the items alone."""
-    pieces = PieceFolder(folder, 0)
-    count = 0
-    rest = iter(items)
+    pieces, rest = Pieces(folder, 0), iter(items)
     for first in rest:
-        pieces.write(count, _until_full(first, rest, piece_characters))
-        count += 1
-    return PieceFolder(folder, count)
+        pieces.write(pieces.count, chain([first], until_full(rest, piece_characters - characters_of(first))))
+        pieces = replace(pieces, count=pieces.count + 1)
+    return pieces
 
 
-def _until_full(first: Item, rest: Iterator[Item], piece_characters: int) -> Iterator[Item]:
-    yield first
-    num_characters = characters_of(first)
-    while num_characters < piece_characters:
-        item = next(rest, None)
-        if item is None:
-            return
+def until_full(items: Iterator[Item], num_characters: int) -> Iterator[Item]:
+    """Yield items, up to the one that brings them to `num_characters`."""
+    while num_characters > 0 and (item := next(items, None)) is not None:
+        num_characters -= characters_of(item)
         yield item
-        num_characters += characters_of(item)
 
 
 def characters_of(item: Item) -> int:

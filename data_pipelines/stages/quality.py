@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.stage import Item, Stage
+from data_pipelines.sources.base import Document, Item, Skipped
+from data_pipelines.stages.stage import Stage
 
 STOP_WORDS = frozenset({"the", "be", "to", "of", "and", "that", "have", "with"})
 BULLETS = ("\u2022", "\u25cf", "\u2023", "\u25aa", "\u25e6", "\u2219", "\xb7", "- ", "* ")

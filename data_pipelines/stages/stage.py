@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.sources.base import Document, Item, Skipped, Source
+from data_pipelines.stages.pieces import Pieces
+from lmtrain.tokenizers.base import is_unicode
 
-Item = Document | Skipped
 Scope = Literal["document", "order", "corpus"]
 
 
@@ -19,19 +20,6 @@ class PipelineJob:
     name: str
     num_tasks: int
     run: Callable[[int], object]
-
-
-class Pieces(Protocol):
-    """A corpus on disk in numbered pieces."""
-
-    @property
-    def count(self) -> int:
-        """Return how many pieces there are."""
-        ...
-
-    def items(self, piece: int) -> Iterator[Item]:
-        """Yield a piece's items in order, the dropped ones too, so that places do not shift."""
-        ...
 
 
 class Stage:
@@ -93,7 +81,7 @@ class OnlyEncodable(Stage):
         content = content_of(document)
         if not content or content.isspace():
             return Skipped(document.id, "empty")
-        return document if content.isascii() or _is_utf_8(content) else Skipped(document.id, "lone surrogates")
+        return document if is_unicode(content) else Skipped(document.id, "lone surrogates")
 
     def fingerprint_parts(self) -> Mapping[str, Any]:
         """Return its name: it has no settings, and is always there."""
@@ -138,14 +126,6 @@ def with_strings(document: Document, change: Callable[[str], str]) -> Document:
         text = change(document.text)
         return document if text == document.text else replace(document, text=text)
     return replace(document, messages=tuple(_changed(message, change) for message in document.messages))
-
-
-def _is_utf_8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _strings(value: Any) -> Iterator[str]:

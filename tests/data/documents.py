@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from lmtrain.data.manifest import Manifest
+from lmtrain.data.packing_index import ends_of_shards
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import Dataset, open_dataset
 
@@ -44,5 +45,5 @@ def documents_of(dataset: Dataset) -> list[list[int]]:
     """Return the ids of each training document."""
     split = dataset.split("train")
     ids = split.window(0, split.num_tokens).tolist()
-    ends = [0, *split.document_ends().tolist()]
+    ends = [0, *np.concatenate([*ends_of_shards(split)]).tolist()]
     return [ids[start:end] for start, end in pairwise(ends)]

@@ -17,6 +17,7 @@ from data_pipelines.stages.deduplicate import ExactDeduplication
 from data_pipelines.stages.split import HeldOut
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
 from data_pipelines.verify import problems
+from lmtrain.data.packing_index import ends_of_shards
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -46,7 +47,7 @@ def test_every_document_decodes_to_its_clean_text(folder):
     texts = set()
     for split in dataset.splits.values():
         start = 0
-        for end in split.document_ends().tolist():
+        for end in (end for ends in ends_of_shards(split) for end in ends.tolist()):
             ids = split.window(start, end - start).tolist()
             assert ids[-1] == tokenizer.end_of_text_id
             assert tokenizer.end_of_text_id not in ids[:-1]
@@ -80,7 +81,7 @@ def test_a_budget_stops_with_the_training_document_that_reaches_it(folder, tmp_p
     make(short, spec=Recorder(sample_bytes=0), token_budget=budget * 3)
     dataset = open_dataset(short)
     train = dataset.split("train")
-    ends = train.document_ends()
+    ends = [end for ends in ends_of_shards(train) for end in ends.tolist()]
     assert ends[-1] >= budget * 3 > (0 if len(ends) == 1 else ends[-2])
     assert whole.split("train").num_documents > train.num_documents
     assert set(dataset.splits) == {"train", "validation", "test"}

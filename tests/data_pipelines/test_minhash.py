@@ -1,12 +1,13 @@
 """Near duplicates are found as often as published."""
 
 import random
+from functools import partial
 
 import pytest
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.minhash import MinHashDeduplication
-from data_pipelines.stages.pieces import Remaining, cut_into_pieces
+from data_pipelines.stages.pieces import cut_into_pieces
 from tests.data_pipelines.corpus import GOOD, NEAR, kept, reasons, with_words_changed
 
 
@@ -22,7 +23,7 @@ def run(stage, documents, folder, *, piece_characters=10**9):
     for job in stage.jobs(pieces, folder):
         for task in reversed(range(job.num_tasks)):
             job.run(task)
-    rest = Remaining(pieces, [(stage, folder)])
+    rest = pieces.without(partial(stage.removed, folder))
     return [item for piece in range(pieces.count) for item in rest.items(piece)]
 
 

@@ -1,6 +1,7 @@
 """Cleaning, quality rules and deduplication."""
 
 import random
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair, uniform
 from data_pipelines.stages.deduplicate import ExactDeduplication
-from data_pipelines.stages.pieces import Remaining, cut_into_pieces
+from data_pipelines.stages.pieces import cut_into_pieces
 from data_pipelines.stages.quality import C4Quality, FineWebQuality, GopherQuality, GopherRepetition
 from data_pipelines.stages.stage import in_turn
 from tests.data_pipelines.corpus import GOOD, prose
@@ -206,6 +207,6 @@ def test_jobs_over_pieces_decide_the_same_as_one_stream(tmp_path, num_tasks, pie
     for job in stage.jobs(pieces, tmp_path / "exact"):
         for task in reversed(range(job.num_tasks)):
             job.run(task)
-    rest = Remaining(pieces, [(stage, tmp_path / "exact")])
+    rest = pieces.without(partial(stage.removed, tmp_path / "exact"))
     items = [item for piece in range(pieces.count) for item in rest.items(piece)]
     assert items == list(reference(corpus()))

@@ -16,7 +16,6 @@ from lmtrain.optim.muon_update import (
     POLAR_EXPRESS,
     Quintic,
     mean_squares,
-    mean_squares_shape,
     orthogonalize,
     row_scales,
 )
@@ -170,9 +169,8 @@ def test_row_scales_even_the_longer_side_and_keeps_the_norm(num_rows: int, num_c
     matrices = torch.randn(2, num_rows, num_columns, generator=generator)
     matrices = matrices * torch.logspace(-1, 1, matrices.shape[2 - axis]).unsqueeze(axis)
     by_rows = num_rows >= num_columns
-    zeros = torch.zeros(2, *mean_squares_shape(num_rows, num_columns, by_rows=by_rows))
     now = mean_squares(matrices, by_rows=by_rows)
-    scales, running = row_scales(now, zeros, beta=0.0)
+    scales, running = row_scales(now, torch.zeros_like(now), beta=0.0)
     evened = matrices * scales
     sizes = evened.norm(dim=axis + 1)
     torch.testing.assert_close(sizes / sizes.mean(dim=1, keepdim=True), torch.ones_like(sizes))

@@ -169,7 +169,7 @@ def test_a_resumed_run_goes_on_to_the_last_bit(fit, precision, tmp_path):
     resumed = fit(precision, plugin=plugin, steps=4, checkpoint=saved)
     assert torch.equal(weights(resumed), weights(whole))
     assert {parameter.dtype for parameter in resumed.parameters()} == {
-        torch.bfloat16 if precision.name == "bf16_true" else torch.float32
+        torch.bfloat16 if precision.facts.name == "bf16_true" else torch.float32
     }
 
 

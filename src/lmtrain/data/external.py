@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from lmtrain.data.dataset_folder import build_folder, notify
 from lmtrain.data.external_formats import READERS, TokenFile
-from lmtrain.data.manifest import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER, DatasetFolder, Manifest, Shard, SplitManifest
-from lmtrain.data.shard_writer import HashedFile, write_manifest
+from lmtrain.data.manifest import DTYPES, INDEX_DTYPE, DatasetFolder, Shard, SplitManifest
+from lmtrain.data.shard_writer import HashedFile, finish_folder
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.storage.hashed_folder import file_sha256
@@ -108,16 +108,7 @@ class _PointingFolder:
     def __call__(self, folder: Path) -> None:
         dtype = self._one_dtype()
         splits = {split: self._split(folder, split, files) for split, files in self.files.items()}
-        self.tokenizer.save(folder / TOKENIZER_FOLDER)
-        manifest = Manifest(
-            name=self.format,
-            dtype=dtype,
-            vocab_size=self.tokenizer.vocab_size,
-            tokenizer_fingerprint=self.tokenizer.fingerprint,
-            splits=splits,
-            source=self.format,
-        )
-        write_manifest(folder, manifest)
+        finish_folder(folder, name=self.format, tokenizer=self.tokenizer, splits=splits, dtype=dtype)
 
     def _one_dtype(self) -> str:
         found = {file.dtype: file.path for files in self.files.values() for file in files}

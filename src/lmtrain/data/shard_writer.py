@@ -3,13 +3,15 @@
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.data.manifest import DTYPES, INDEX_DTYPE, MANIFEST_FILE, Manifest, Shard, SplitManifest
+from lmtrain.data.manifest import DTYPES, INDEX_DTYPE, MANIFEST_FILE, TOKENIZER_FOLDER, Manifest, Shard, SplitManifest
+from lmtrain.tokenizers.base import Tokenizer
 
 LossMask = NDArray[np.uint8]
 
@@ -121,6 +123,23 @@ class _OpenShard:
             index_sha256=self._index.sha256,
             mask_sha256=self._mask.sha256 if self._mask else None,
         )
+
+
+def finish_folder(
+    folder: Path, *, name: str, tokenizer: Tokenizer, splits: Mapping[str, SplitManifest], dtype: str, **settings: object
+) -> None:
+    """Write the tokenizer and the manifest of a data set that needs no preparation."""
+    tokenizer.save(folder / TOKENIZER_FOLDER)
+    manifest = Manifest(
+        name=name,
+        dtype=dtype,
+        vocab_size=tokenizer.vocab_size,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        splits=splits,
+        source=name,
+        settings=settings,
+    )
+    write_manifest(folder, manifest)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

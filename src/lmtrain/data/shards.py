@@ -26,7 +26,6 @@ from lmtrain.data.manifest import (
     SplitManifest,
     manifest_from_json,
     num_ids,
-    read_index,
     size_problems,
 )
 from lmtrain.errors import DataError, suggest
@@ -146,12 +145,6 @@ class TokenSplit:
                 length = int(mask[first:].argmin()) or len(mask) - first
                 return start + first + length
         return None
-
-    def document_ends(self) -> NDArray[np.int64]:
-        """Return the position after each document's last id, counted over all shards: [documents]."""
-        starts = self.shard_starts.tolist()
-        ends = [read_index(self._folder, shard) + start for shard, start in zip(self._shards, starts, strict=False)]
-        return np.concatenate(ends)
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the memory maps behind: a loader process opens its own."""

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.dataset_folder import build_folder
-from lmtrain.data.manifest import TOKENIZER_FOLDER, DatasetFolder, Manifest, SplitManifest, narrowest_dtype
-from lmtrain.data.shard_writer import ShardWriter, write_manifest
+from lmtrain.data.manifest import DatasetFolder, SplitManifest, narrowest_dtype
+from lmtrain.data.shard_writer import ShardWriter, finish_folder
 from lmtrain.data.shards import open_dataset
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
@@ -37,28 +37,15 @@ def synthetic(*, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_
         held_out_tokens = int(num_tokens * HELD_OUT_FRACTION)
         wanted = {"train": num_tokens, "validation": held_out_tokens, "test": held_out_tokens}
         splits = {
-            name: _write_split(folder, name, successors, tokenizer, _documents_for(tokens), random)
+            name: _write_split(folder, name, successors, tokenizer, max(1, -(-tokens // DOCUMENT_TOKENS)), random)
             for name, tokens in wanted.items()
         }
-        tokenizer.save(folder / TOKENIZER_FOLDER)
-        manifest = Manifest(
-            name="synthetic",
-            dtype=narrowest_dtype(vocab_size),
-            vocab_size=vocab_size,
-            tokenizer_fingerprint=tokenizer.fingerprint,
-            splits=splits,
-            source="synthetic",
-            settings=settings,
-        )
-        write_manifest(folder, manifest)
+        dtype = narrowest_dtype(vocab_size)
+        finish_folder(folder, name="synthetic", tokenizer=tokenizer, splits=splits, dtype=dtype, **settings)
 
     if not final.is_dir():
         build_folder(final, build)
     return DatasetFolder(open_dataset(final).folder)
-
-
-def _documents_for(num_tokens: int) -> int:
-    return max(1, -(-num_tokens // DOCUMENT_TOKENS))
 
 
 def _write_split(

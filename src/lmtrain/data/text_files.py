@@ -35,7 +35,7 @@ CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64_000_000
 MAX_WHOLE_BYTES = 16_000_000  # of a text file that is one document
 PART_BYTES = 1_000_000  # of a longer one's parts
-MOST_CONTENT_BYTES, MOST_TIMES = 1 << 30, 1000  # gzip itself ends at 1,032 times
+MOST_CONTENT_BYTES, MOST_TIMES = 1 << 30, 1000  # of a compressed file; gzip itself ends at 1,032 times
 MAX_INVALID_FRACTION = 0.01
 DAMAGES = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, MemoryError, pa.ArrowException)
 
@@ -65,12 +65,7 @@ class FoundFile:
     def plain_name(self) -> PurePosixPath:
         """Return the name without the suffix of a compression."""
         path = PurePosixPath(self.name)
-        return path.with_suffix("") if self.is_compressed else path
-
-    @property
-    def is_compressed(self) -> bool:
-        """Return whether the name ends with the suffix of a compression."""
-        return PurePosixPath(self.name).suffix.lower() in DECOMPRESSORS
+        return path.with_suffix("") if path.suffix.lower() in DECOMPRESSORS else path
 
 
 def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for: bool = False) -> FoundFile:
@@ -171,15 +166,10 @@ class PlainBytes(io.RawIOBase):
         except DAMAGES as problem:
             raise damaged(self._address, f"after {self._num_read:,} bytes of content", problem) from problem
         self._num_read += len(content)
-        if self._num_read > most_content_bytes(num_packed := int(self._raw.tell())):
+        if self._num_read > MOST_CONTENT_BYTES + MOST_TIMES * (num_packed := int(self._raw.tell())):
             times = f"{self._num_read:,} bytes of content are in the first {num_packed:,}"
             raise DataError(f"{self._address}: {times}; unpack it yourself, or leave it out.")
         return content
-
-
-def most_content_bytes(num_bytes: int) -> int:
-    """Return the most that a compressed file of this size is unpacked to."""
-    return MOST_CONTENT_BYTES + MOST_TIMES * num_bytes
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from lmtrain.accounting.options.ranges import require_number
 from lmtrain.data.dataset_folder import build_folder
 from lmtrain.data.external import TokenizerSource, tokenizer_of_ids
-from lmtrain.data.manifest import TOKENIZER_FOLDER, DatasetFolder, Manifest, narrowest_dtype
+from lmtrain.data.manifest import DatasetFolder, narrowest_dtype
 from lmtrain.data.rows import require_known
-from lmtrain.data.shard_writer import ShardWriter, write_manifest
+from lmtrain.data.shard_writer import ShardWriter, finish_folder
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.base import Tokenizer
@@ -82,14 +82,5 @@ def _write(folder: Path, rows: Iterable[NDArray[np.int64]], tokenizer: Tokenizer
         split = {0: "validation", 1: "test"}.get(place, "train")
         writers[split].append(ids, np.array([len(ids)]))
         text_bytes[split] += int(sizes[ids].sum())
-    tokenizer.save(folder / TOKENIZER_FOLDER)
-    manifest = Manifest(
-        name="rows",
-        dtype=dtype,
-        vocab_size=tokenizer.vocab_size,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        splits={split: writer.close(text_bytes=text_bytes[split]) for split, writer in writers.items()},
-        source="rows",
-        settings={"held_out_every": held_out_every},
-    )
-    write_manifest(folder, manifest)
+    splits = {split: writer.close(text_bytes=text_bytes[split]) for split, writer in writers.items()}
+    finish_folder(folder, name="rows", tokenizer=tokenizer, splits=splits, dtype=dtype, held_out_every=held_out_every)

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.tokenizer_files import ANSWER_END, TOKENIZER_CONFIG
+from lmtrain.interop.tokenizer_files import ANSWER_END
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import read_object
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 from lmtrain.tokenizers.bpe import SPLIT_EXPRESSION
+from lmtrain.tokenizers.templates import TEMPLATE_FILE, TOKENIZER_CONFIG, token_named
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -81,21 +83,19 @@ def split_expression(content: Mapping[str, Any]) -> str | None:
 
 
 def _add_special(writer: "GGUFWriter", folder: Path, ids: Mapping[str, int]) -> None:
-    config = _read(folder / TOKENIZER_CONFIG)
+    config = read_object(folder / TOKENIZER_CONFIG)
     for key, add in (
         ("bos_token", writer.add_bos_token_id),
         ("eos_token", writer.add_eos_token_id),
         ("pad_token", writer.add_pad_token_id),
     ):
-        named = config.get(key)
-        token = named.get("content") if isinstance(named, dict) else named
-        if isinstance(token, str) and token in ids:
+        if (token := token_named(config.get(key))) in ids:
             add(ids[token])
     if ANSWER_END in ids:
         writer.add_eot_token_id(ids[ANSWER_END])
-    begins = _begins(_read(folder / TOKENIZER_FILE).get("post_processor") or {})
+    begins = _begins(read_object(folder / TOKENIZER_FILE).get("post_processor") or {})
     writer.add_add_bos_token(begins or bool(config.get("add_bos_token", False)))
-    template = folder / "chat_template.jinja"
+    template = folder / TEMPLATE_FILE
     text = template.read_text(encoding="utf-8") if template.is_file() else config.get("chat_template")
     if isinstance(text, str):
         writer.add_chat_template(text)
@@ -106,7 +106,3 @@ def _begins(step: Mapping[str, Any]) -> bool:
     if step.get("type") == "Sequence":
         return any(map(_begins, step["processors"]))
     return step.get("type") == "TemplateProcessing" and "SpecialToken" in step["single"][0]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return foreign_json.read(path) if path.is_file() else {}

@@ -32,7 +32,7 @@ from lmtrain.interop.tokenizer_files import (
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.transformers_config import AS_IS
 from lmtrain.models.transformers_model import write_module
-from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import read_object
 from lmtrain.tokenizers.base import Tokenizer
 
 
@@ -162,7 +162,7 @@ def export_folder(
         DataError: A weight is infinite or no number.
         EnvironmentProblem: The folder cannot be written.
     """
-    original = {} if model.companions is None else _config_of(model.companions)
+    original = {} if model.companions is None else read_object(model.companions / CONFIG)
     config = export_config(model.settings, prefer=original.get("model_type"))
     fill = _fill_as_is if model.settings.get(TARGET) == AS_IS else _fill
     make_folder(out, facts={}, write=partial(fill, model, config, dtype, max_shard_bytes))
@@ -245,14 +245,9 @@ def _write_tokenizer(model: ModelToExport, folder: Path, *, max_context_tokens: 
         write_tokenizer(model.tokenizer, folder, max_context_tokens=max_context_tokens)
 
 
-def _config_of(folder: Path) -> dict[str, Any]:
-    file = folder / CONFIG
-    return foreign_json.read(file) if file.is_file() else {}
-
-
 def _token_ids(model: ModelToExport) -> dict[str, int | list[int]]:
     """Return the ids of a text's begin and end, and an imported model's of padding."""
-    padding = None if model.companions is None else _config_of(model.companions).get("pad_token_id")
+    padding = None if model.companions is None else read_object(model.companions / CONFIG).get("pad_token_id")
     ids: dict[str, int | list[int]] = {} if padding is None else {"pad_token_id": padding}
     if model.tokenizer is not None:
         ids |= {"bos_token_id": model.tokenizer.end_of_text_id, "eos_token_id": eos_token_id(model.tokenizer)}

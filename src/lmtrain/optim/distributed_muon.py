@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, distributed  # noqa: TID251
 from torch.distributed import ProcessGroup  # noqa: TID251
+from typing_extensions import override
 
 from lmtrain.optim.sharded import Place, part_of, whole
 
@@ -68,7 +69,6 @@ class Alone:
         return part_of(fact.expand(like.shape).contiguous(), like) if hasattr(like, "placements") else fact
 
 
-@final
 class Copies:
     """Each rank has every tensor whole, works on its share, and sends the results to all."""
 
@@ -95,14 +95,10 @@ class Copies:
 
 
 @final
-class Slices:
+class Slices(Copies):
     """Each rank holds slices of every tensor's first axis; those of one tensor meet on its working rank."""
 
-    def __init__(self, parameters: Sequence[Tensor], ranks: ProcessGroup) -> None:
-        self._shapes = [parameter.shape for parameter in parameters]
-        self._dealt = Dealt(parameters, ranks)
-        self._device = parameters[0].device
-
+    @override
     def gather(self, parts: Sequence[Tensor]) -> Whole:
         """Send each slice to its tensor's rank."""
         mine, shares = self._dealt.mine, self._dealt.shares
@@ -117,6 +113,7 @@ class Slices:
         ]
         return {i: torch.cat([of_rank[n] for of_rank in of_ranks]) for n, i in enumerate(mine)}
 
+    @override
     def spread(self, done: Whole, *, dtype: torch.dtype) -> list[Tensor]:
         """Send each rank its slices."""
         mine, shares, rank = self._dealt.mine, self._dealt.shares, self._dealt.rank
@@ -131,10 +128,7 @@ class Slices:
         by_tensor = dict(zip((i for share in shares.values() for i in share), unpacked, strict=True))
         return [by_tensor[i] for i in range(len(self._shapes))]
 
-    def publish(self, facts: Whole, *, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Send the facts to every rank."""
-        return self._dealt.to_all(facts, shapes=shapes, dtype=torch.float32)
-
+    @override
     def part(self, fact: Tensor, i: int) -> Tensor:
         """Cut the fact like the tensor, unless it is about the other axis."""
         return self._slice(fact, i, self._dealt.rank) if fact.shape[0] == self._shapes[i][0] else fact
@@ -165,7 +159,7 @@ class Slices:
 
     def _joined(self, tensors: Sequence[Tensor], *, dtype: torch.dtype) -> Tensor:
         flat = [tensor.flatten().to(dtype) for tensor in tensors]
-        return torch.cat(flat) if flat else torch.empty(0, dtype=dtype, device=self._device)
+        return torch.cat(flat) if flat else torch.empty(0, dtype=dtype, device=self._dealt.device)
 
     def _exchange(self, buffer: Tensor, *, sent: list[int], expected: list[int]) -> Tensor:
         """Send each rank its number of values of the buffer, and return all that came, by rank."""
@@ -174,7 +168,7 @@ class Slices:
         return received
 
 
-Sharing = Alone | Copies | Slices
+Sharing = Alone | Copies
 
 
 @final
@@ -184,7 +178,7 @@ class Dealt:
     def __init__(self, parameters: Sequence[Tensor], ranks: ProcessGroup) -> None:
         self.ranks, self.num_ranks, self.rank = ranks, ranks.size(), ranks.rank()
         owners = deal([parameter.numel() * min(parameter.shape[-2:]) for parameter in parameters], self.num_ranks)
-        self._device = parameters[0].device
+        self.device = parameters[0].device
         shares: dict[int, list[int]] = {}
         for i, owner in enumerate(owners):
             shares.setdefault(owner, []).append(i)
@@ -197,7 +191,7 @@ class Dealt:
         """Give every rank the tensors of all shares: one all-gather, of the largest share's size a rank."""
         sizes = {rank: sum(prod(shapes[i]) for i in share) for rank, share in self.shares.items()}
         largest = max(sizes.values())
-        buffer = torch.zeros(largest, dtype=dtype, device=self._device)
+        buffer = torch.zeros(largest, dtype=dtype, device=self.device)
         if self.mine:
             torch.cat([done[i].flatten().to(dtype) for i in self.mine], out=buffer[: sizes[self.rank]])
         gathered = buffer.new_empty(self.num_ranks, largest)

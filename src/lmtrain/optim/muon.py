@@ -24,6 +24,7 @@ from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.ranges import SHARE
 from lmtrain.errors import ConfigurationError
 from lmtrain.missing_package import has_compiler
+from lmtrain.models.base import unchanged
 from lmtrain.optim.adamw_update import (
     copy_rounded_,
     gradient_of,
@@ -49,7 +50,6 @@ from lmtrain.optim.muon_update import (
     even,
     fused_matrices,
     growth,
-    mean_squares_shape,
     move,
     update_all,
 )
@@ -172,7 +172,9 @@ class Muon(torch.optim.Optimizer):
         self._is_compiled = compiled and has_compiler()
         if self._is_compiled:
             _allow_graphs(2 * len({parameter.shape for group in groups for parameter in group["params"]}))
-        compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False) if self._is_compiled else _as_it_is
+        compiler: Any = (
+            partial(torch.compile, fullgraph=True, dynamic=False) if self._is_compiled else unchanged
+        )
         self._update_all: Callable[..., None] = compiler(update_all)
         self._begin: Callable[..., list[Tensor]] = compiler(begin)
         self._direct: Callable[..., tuple[list[Tensor], list[Tensor]]] = compiler(direct)
@@ -268,8 +270,8 @@ class Muon(torch.optim.Optimizer):
         if group["row_beta"] is not None and "mean_squares" not in state:
             *stack, num_rows, num_columns = parameter.shape
             is_by_rows = by_rows(parameter, self._fused.get(parameter))
-            means_shape = (*stack, *mean_squares_shape(num_rows, num_columns, by_rows=is_by_rows))
-            state["mean_squares"] = torch.zeros(means_shape, device=parameter.device)
+            means_shape = (num_rows, 1) if is_by_rows else (1, num_columns)
+            state["mean_squares"] = torch.zeros(*stack, *means_shape, device=parameter.device)
         return state
 
 
@@ -278,10 +280,6 @@ def _allow_graphs(number: int) -> None:
     from torch._dynamo import config  # seconds to import, spared to a run without compilation
 
     config.recompile_limit = max(config.recompile_limit, number)
-
-
-def _as_it_is(part: Callable[..., Any]) -> Callable[..., Any]:
-    return part
 
 
 def _rates(group: Group) -> StepRates:

@@ -100,11 +100,6 @@ def row_scales(now: Tensor, running: Tensor, *, beta: float) -> RowScales:
     return RowScales(scales * (now.sum(dim=(-2, -1), keepdim=True) / evened.clamp_min(1e-20)).sqrt(), running)
 
 
-def mean_squares_shape(num_rows: int, num_columns: int, *, by_rows: bool) -> tuple[int, int]:
-    """Return the shape of the running mean squares of a [num_rows, num_columns] matrix."""
-    return (num_rows, 1) if by_rows else (1, num_columns)
-
-
 @final
 @dataclass(frozen=True)
 class Matrices:

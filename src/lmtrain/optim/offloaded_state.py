@@ -80,7 +80,7 @@ class _StateOnHost(Optimizer):
                 state = self.state.get(parameter, {})
                 for name, value in state.items():
                     if isinstance(value, Tensor) and (name != COUNT or counts_here):
-                        state[name] = _moved(value, parameter.device)
+                        state[name] = value.to(parameter.device, non_blocking=True)
 
     def _take_back(self, piece: Piece) -> None:
         for parameters in piece:
@@ -114,7 +114,3 @@ def _kept(value: Any) -> Any:
         return value.to(HOST)
     there = torch.empty_like(value, device=HOST, pin_memory=value.is_cuda)
     return there.copy_(value)  # waits for the device: a save may read it at once
-
-
-def _moved(value: Tensor, device: torch.device) -> Tensor:
-    return value.to(device, non_blocking=True)

@@ -11,7 +11,6 @@ from typing import Literal
 
 import torch
 
-from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
@@ -40,12 +39,6 @@ def require_products(facts: PrecisionFacts, device_type: str) -> PrecisionFacts:
 Residual = Literal["bf16"]
 
 
-def nothing_more(model: LanguageModel) -> list[str]:
-    """Return no line on the model."""
-    del model
-    return []
-
-
 @dataclass(frozen=True, kw_only=True)
 class Precision:
     """A set of number formats, and why it was chosen.
@@ -57,23 +50,8 @@ class Precision:
     facts: PrecisionFacts
     reason: str = "asked for"
     convert: Callable[[LanguageModel], LanguageModel] = unchanged
-    explain: Callable[[LanguageModel], list[str]] = nothing_more
+    explain: Callable[[LanguageModel], list[str]] = lambda _: []
     stochastic_rounding: bool = False
-
-    @property
-    def name(self) -> str:
-        """Return the precision's word."""
-        return self.facts.name
-
-    @property
-    def bytes_of(self) -> PrecisionBytes:
-        """Return the bytes of a value by role."""
-        return self.facts.bytes_of
-
-    @property
-    def matmul(self) -> MatmulDtype:
-        """Return the format of the matrix products, with its peak for the utilization."""
-        return self.bytes_of.matmul
 
     @property
     def compute_dtype(self) -> torch.dtype:
@@ -83,12 +61,12 @@ class Precision:
     @property
     def casts(self) -> bool:
         """Return whether products run in another dtype than the weights have."""
-        return self.bytes_of.activations < self.bytes_of.weights
+        return self.facts.bytes_of.activations < self.facts.bytes_of.weights
 
     @property
     def scales_loss(self) -> bool:
         """Return whether gradients would underflow without a scaled loss."""
-        return self.matmul == "fp16"
+        return self.facts.bytes_of.matmul == "fp16"
 
     def prepare(self, model: LanguageModel, *, strategy_casts: bool) -> LanguageModel:
         """Convert the model, and keep the copies of its matrices that are counted, unless the strategy casts."""
@@ -97,15 +75,15 @@ class Precision:
             return model
         if self.facts.residual is not None:
             model = narrow_stream(model, dtype=self.compute_dtype)
-        return keep_copies(model, dtype=self.compute_dtype) if self.bytes_of.compute_copy else model
+        return keep_copies(model, dtype=self.compute_dtype) if self.facts.bytes_of.compute_copy else model
 
     def describe(self, *, strategy_casts: bool = False) -> str:
         """Return one line for people: formats and why; a strategy with a cast while gathering keeps no copy."""
-        held = self.bytes_of
+        held = self.facts.bytes_of
         copy = ", a copy of the weights" if held.compute_copy and not strategy_casts else ""
         rounding = ", weights rounded at random" if self.stochastic_rounding else ""
         stream = f", residual stream in {self.facts.residual}" if self.facts.residual else ""
-        return f"{self.name} ({self.reason}): products in {self.matmul}{stream}{copy}{rounding}"
+        return f"{self.facts.name} ({self.reason}): products in {held.matmul}{stream}{copy}{rounding}"
 
 
 def fp32() -> Precision:

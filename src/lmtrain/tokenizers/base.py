@@ -136,7 +136,11 @@ def is_unused(name: str) -> bool:
 
 def is_unicode(text: str) -> bool:
     """Return whether a text can be encoded: it has no lone surrogates, as a terminal passes on for bytes."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def sha256_of(content: Mapping[str, object]) -> str:

@@ -31,20 +31,14 @@ def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tok
     folder, path = (given.parent, given) if given.is_file() else (given, given / TOKENIZER_FILE)
     if not path.is_file():
         raise DataError(f"tokenizer folder {folder} has no {TOKENIZER_FILE}; {_instead(folder)}")
-    text = _read_text(path)
-    with told_as_damage(folder):
-        return _loaded(text, folder, end_of_text)
+    with told_as_damage(f"tokenizer folder {folder}"):
+        return _loaded(foreign_json.read_bytes(path).decode(), folder, end_of_text)
 
 
 def _loaded(text: str, folder: Path, end_of_text: str | None) -> Tokenizer:
     meta = read_object(folder / META_FILE, fix="restore or rebuild it")
     if meta.get("kind") == "byte_level":
-        size = meta.get("vocab_size")
-        if not isinstance(size, int):
-            raise DataError(
-                f"{folder / META_FILE} is damaged: vocab_size={size} is not a number; prepare the data again."
-            )
-        return ByteLevelTokenizer(vocab_size=size, chat=bool(meta.get("chat", False)))
+        return ByteLevelTokenizer(vocab_size=meta["vocab_size"], chat=bool(meta.get("chat", False)))
     end = end_of_text or meta.get("end_of_text") or _usual_end_of_text(text, _configured_end(folder))
     tokenizer = BytePairTokenizer(text, end_of_text=end)
     if not styles_of(tokenizer.special_tokens):
@@ -77,13 +71,6 @@ def _instead(folder: Path) -> str:
         return "name a folder that has one."
     convert = f"transformers' AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
     return f"it has {other}, from which {convert} makes one."
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return foreign_json.read_bytes(path).decode()
-    except ValueError as problem:
-        raise DataError(f"tokenizer folder {path.parent} is damaged ({problem}); restore or rebuild it.") from problem
 
 
 MORE_FILES = (TOKENIZER_CONFIG, "special_tokens_map.json", TEMPLATE_FILE)  # end-of-text token, and chat template

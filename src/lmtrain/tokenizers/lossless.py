@@ -92,7 +92,9 @@ def _require_model(content: dict[str, Any]) -> None:
 def _normalizer(normalizer: Step | None, left_out: list[str]) -> Step | None:
     if normalizer is None:
         return None
-    kept = [step for step in _steps(normalizer) if not _only_changes_form(step, left_out)]
+    forms = {"NFC": "NFC", "Prepend": "the space put in front of a text"}
+    left_out += [forms[step["type"]] for step in _steps(normalizer) if step["type"] in forms]
+    kept = [step for step in _steps(normalizer) if step["type"] not in forms]
     for step in kept:
         replaces = (step["type"], step.get("pattern"), step.get("content"))
         is_space_symbol = replaces == ("Replace", {"String": " "}, SPACE_SYMBOL)
@@ -101,13 +103,6 @@ def _normalizer(normalizer: Step | None, left_out: list[str]) -> Step | None:
     if not kept:
         return None
     return kept[0] if len(kept) == 1 else {"type": "Sequence", "normalizers": kept}
-
-
-def _only_changes_form(step: Step, left_out: list[str]) -> bool:
-    names = {"NFC": "NFC", "Prepend": "the space put in front of a text"}
-    if step["type"] in names:
-        left_out.append(names[step["type"]])
-    return step["type"] in names
 
 
 def _repair_split(step: Step, left_out: list[str]) -> None:

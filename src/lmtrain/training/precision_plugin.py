@@ -31,9 +31,9 @@ class PrecisionPlugin(LightningPrecision):
     """
 
     def __init__(self, precision: Precision, *, device_type: str, strategy_casts: bool = False) -> None:
-        self.precision = precision.name  # pyright: ignore[reportAttributeAccessIssue]  # a Literal of other words there
+        self.precision = precision.facts.name  # pyright: ignore[reportAttributeAccessIssue]  # a Literal of other words there
         exact = cpu_matmul_precision() if device_type == "cpu" else "highest"
-        self.matmul_precision = exact if precision.matmul == "fp32" else "high"
+        self.matmul_precision = exact if precision.facts.bytes_of.matmul == "fp32" else "high"
         self._device_type = device_type
         self._autocast = precision.compute_dtype if precision.casts and not strategy_casts else None
         self._scaler = torch.amp.GradScaler(device_type) if precision.scales_loss else None

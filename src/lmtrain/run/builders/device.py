@@ -75,7 +75,7 @@ def resolved(
         compiled = (kind if is_compiled(config) else none).__name__
     return {
         "attention": attention.line.removeprefix("auto: "),
-        "precision": precision.name,
+        "precision": precision.facts.name,
         "strategy": strategy,
         "recompute": config.recompute.target.rpartition(".")[2],
         "compile": compiled,
@@ -159,6 +159,6 @@ def tell_of_precision(precision: Precision, model: LanguageModel, context: RunCo
     peak = f"peak {plan.peak_flops / 1e12:.4g} TFLOP/s a device" if plan.peak_flops else "peak not known"
     formats = f"precision={precision.describe(strategy_casts=strategy_casts)}; {peak} ({plan.peak_source})"
     lines = [formats, *precision.explain(model)]
-    context.events.mark("precision", choice=precision.name, reason=precision.reason, lines="; ".join(lines))
+    context.events.mark("precision", choice=precision.facts.name, reason=precision.reason, lines="; ".join(lines))
     if context.is_main_process:
         print("\n".join(lines), flush=True)

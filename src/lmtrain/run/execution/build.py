@@ -295,7 +295,7 @@ def plan_of_run(
     cluster, trainer, shape = config.cluster, config.trainer, model.shape()
     peak = device_peak(
         cluster,
-        matmul=precision.matmul,
+        matmul=precision.facts.bytes_of.matmul,
         accelerator=trainer.accelerator,
         measured=measurements_of(config),
         cpu_threads=trainer.cpu_threads,
@@ -305,7 +305,7 @@ def plan_of_run(
         shape=shape,
         batch=batch,
         parameters=trained_parameters(model),
-        bytes_of=precision.bytes_of,
+        bytes_of=precision.facts.bytes_of,
         train_tokens=datamodule.train_tokens,
         epoch_tokens=datamodule.epoch_tokens,
         held_out=datamodule.held_out_tokens(validated_split(config)),
