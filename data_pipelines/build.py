@@ -86,7 +86,7 @@ class Build:
 
     def _manifest(self, work: WorkFolder, filled: Filled) -> Manifest:
         request, tokenizer = self.request, work.tokenizer()
-        dtype = request.settings.token_dtype
+        dtype = request.token_dtype
         held_out = filled.splits if self.references else {}
         return Manifest(
             name=request.source.name,
@@ -104,7 +104,7 @@ class Build:
         )
 
     def _require_splits(self, filled: Filled) -> None:
-        held_out = self.request.settings.held_out
+        held_out = self.request.held_out
         missing = next((split for split in held_out.splits if split not in filled.splits), None)
         if missing is None:
             return
@@ -126,7 +126,7 @@ class Build:
         )
 
     def _require_budget(self, filled: Filled) -> None:
-        budget, reached = self.request.settings.token_budget, filled.splits[TRAIN].num_tokens
+        budget, reached = self.request.token_budget, filled.splits[TRAIN].num_tokens
         if budget is None or reached >= budget:
             return
         ended = f"source {self.request.source.name} ended after {reached:,} of the {budget:,} tokens to train on"

@@ -14,28 +14,21 @@ from lmtrain.tokenizers.base import sha256_of
 CODE_VERSION = 2  # raised when the same settings come to make other tokens
 
 
+@final
 @dataclass(frozen=True)
-class Settings:
-    """The settings behind the tokens besides the documents and the tokenizer.
+class BuildRequest:
+    """A source, the stages its documents go through, the tokenizer, and the settings behind the tokens besides these.
 
     `token_budget` is of tokens to train on; None takes all there are.
     """
 
+    source: Source
+    stages: Sequence[Stage]
+    spec: TokenizerSpec
     held_out: HeldOut
     shard_tokens: int
     token_dtype: str
     token_budget: int | None = None
-
-
-@final
-@dataclass(frozen=True)
-class BuildRequest:
-    """A source, the stages its documents go through, the tokenizer, and the settings."""
-
-    source: Source
-    stages: Sequence[Stage]
-    spec: TokenizerSpec
-    settings: Settings
 
     @cached_property
     def source_fingerprint(self) -> str:
@@ -51,11 +44,14 @@ class BuildRequest:
 
     def settings_as_json(self) -> dict[str, Any]:
         """Return the settings of everything but the source, for the manifest."""
-        settings = asdict(self.settings)
-        if self.settings.held_out.rule == HASH:
-            del settings["held_out"]["rule"]  # folders without the word in their name are found again
+        held_out = asdict(self.held_out)
+        if self.held_out.rule == HASH:
+            del held_out["rule"]  # folders without the word in their name are found again
         return {
-            **settings,
+            "held_out": held_out,
+            "shard_tokens": self.shard_tokens,
+            "token_dtype": self.token_dtype,
+            "token_budget": self.token_budget,
             "tokenizer": self.spec.fingerprint_parts(),
             "stages": [dict(stage.fingerprint_parts()) for stage in self.stages],
         }

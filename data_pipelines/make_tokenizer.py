@@ -5,8 +5,9 @@ source -> clean -> deduplicate -> split -> learn from the training text -> save 
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from data_pipelines.progress import stage
@@ -77,14 +78,14 @@ def make_tokenizer(
     stages = (*(cleaning or {}).values(), OnlyEncodable(), *(deduplicate or {}).values())
 
     documents = (item for item in in_turn(stages, source.documents()) if isinstance(item, Document))
-    held_out = held_out_of(source, fractions=(0.05, 0.05))
-    texts = _Texts(split_by_rule(documents, held_out=held_out), held_out_bytes)
-    with stage("tokenizer") as progress:
-        made = tokenizer.build(texts.to_learn(tokenizer.sample_bytes))
-        progress.notes.append(f"{made.vocab_size:,} entries")
-    if tokenizer.sample_bytes and not texts.num_learned:
+    pairs, held_out = split_by_rule(documents, held_out=held_out_of(source, fractions=(0.05, 0.05))), list[str]()
+    texts = _read_texts(pairs, held_out, num_bytes=tokenizer.sample_bytes, held_out_bytes=held_out_bytes)
+    first = [*islice(texts, 1)]
+    if tokenizer.sample_bytes and not first:
         raise DataError(f"source {source.name} gives no text to learn from.")
-    texts.read_held_out()
+    with stage("tokenizer") as progress:
+        made = tokenizer.build(chain(first, texts))
+        progress.notes.append(f"{made.vocab_size:,} entries")
     saved = _save(made, folder, root=root, name=source.name) if tokenizer.sample_bytes or folder else None
     compared: dict[str, Tokenizer] = {THIS: made, **others}
     return TokenizerReport(
@@ -96,7 +97,7 @@ def make_tokenizer(
         left_out=list(made.left_out) if isinstance(made, BytePairTokenizer) else [],
         fingerprint=made.fingerprint,
         sizes={name: one.vocab_size for name, one in compared.items()},
-        bytes_per_token=bytes_per_token(compared, held_out=texts.held_out),
+        bytes_per_token=bytes_per_token(compared, held_out=held_out),
     )
 
 
@@ -112,38 +113,20 @@ def bytes_per_token(tokenizers: Mapping[str, Tokenizer], *, held_out: Sequence[s
     }
 
 
-class _Texts:
-    """One pass over a source: training texts to learn from, and held-out ones on the way."""
-
-    def __init__(self, pairs: Iterator[tuple[str, Document]], held_out_bytes: int) -> None:
-        self.held_out: list[str] = []
-        self.num_learned = 0
-        self._wanted = held_out_bytes
-        self._pairs = pairs
-
-    def to_learn(self, num_bytes: int) -> Iterator[str]:
-        """Yield about this many bytes of training text."""
-        while num_bytes > 0 and (pair := self._next()) is not None:
-            split, text = pair
-            if split == TRAIN:
-                self.num_learned += 1
-                num_bytes -= len(text.encode())
-                yield text
-
-    def read_held_out(self) -> None:
-        """Read on until there is enough held-out text, or the source ends."""
-        while self._wanted > 0 and self._next() is not None:
-            pass
-
-    def _next(self) -> tuple[str, str] | None:
-        split, document = next(self._pairs, ("", None))
-        if document is None:
-            return None
+def _read_texts(
+    pairs: Iterable[tuple[str, Document]], held_out: list[str], *, num_bytes: int, held_out_bytes: int
+) -> Iterator[str]:
+    """Yield about this many bytes of training text; on the way, and behind it, fill `held_out`."""
+    for split, document in pairs:
         text = content_of(document)
-        if split == VALIDATION and self._wanted > 0:
-            self.held_out.append(text)
-            self._wanted -= len(text.encode())
-        return split, text
+        if split == VALIDATION and held_out_bytes > 0:
+            held_out.append(text)
+            held_out_bytes -= len(text.encode())
+        elif split == TRAIN and num_bytes > 0:
+            num_bytes -= len(text.encode())
+            yield text
+        if num_bytes <= 0 and held_out_bytes <= 0:
+            return
 
 
 def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> Path:

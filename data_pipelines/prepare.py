@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from data_pipelines.build import Build
-from data_pipelines.build_request import BuildRequest, Settings
+from data_pipelines.build_request import BuildRequest
 from data_pipelines.engines.local import LocalEngine
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.encode import WholeConversations
@@ -67,12 +67,10 @@ def prepare(
         source=source,
         stages=(*(cleaning or {}).values(), whole, *(deduplicate or {}).values()),
         spec=tokenizer,
-        settings=Settings(
-            held_out=held_out_of(source, fractions=(validation_fraction, test_fraction)),
-            shard_tokens=shard_tokens,
-            token_dtype=narrowest_dtype(tokenizer.vocab_size),
-            token_budget=token_budget,
-        ),
+        held_out=held_out_of(source, fractions=(validation_fraction, test_fraction)),
+        shard_tokens=shard_tokens,
+        token_dtype=narrowest_dtype(tokenizer.vocab_size),
+        token_budget=token_budget,
     )
     build = Build(
         request,

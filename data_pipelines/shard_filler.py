@@ -14,7 +14,7 @@ from typing import final
 
 import numpy as np
 
-from data_pipelines.build_request import BuildRequest, Settings
+from data_pipelines.build_request import BuildRequest
 from data_pipelines.processes import num_cores, run_jobs
 from data_pipelines.progress import stage
 from data_pipelines.sources.base import Document, Skipped, Source
@@ -103,11 +103,11 @@ def fill_shards(
 
     `num_processes` encode, None decides by cores and text.
     """
-    settings, source = request.settings, request.source
-    reading = SourcePass(source, request.stages, engine, settings.held_out, work.scratch)
+    source, dtype, budget = request.source, request.token_dtype, request.token_budget
+    reading = SourcePass(source, request.stages, engine, request.held_out, work.scratch)
     blocks = _with_tokenizer(_saved(reading.blocks(), work), request, work)
-    shards, dropped, budget = Shards(work.folder, settings), Counter[str](), settings.token_budget
-    with stage("encode") as progress, contextlib.closing(_encoded(blocks, work, settings, num_processes)) as encoded:
+    shards, dropped = Shards(work.folder, request), Counter[str]()
+    with stage("encode") as progress, contextlib.closing(_encoded(blocks, work, dtype, num_processes)) as encoded:
         for block in encoded:
             added = shards.append(load_encoded(work.encoded(block.number)))
             last_place = int(added.places[-1]) if len(added.places) else -1
@@ -135,13 +135,13 @@ class Shards:
     The held-out text is the documents before that one; a split still empty then gets its next one.
     """
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, request: BuildRequest) -> None:
         """Begin in a folder."""
-        self._wanted = settings.held_out.splits
-        self._budget = settings.token_budget
+        self._wanted = request.held_out.splits
+        self._budget = request.token_budget
         self._text_bytes: dict[str, int] = dict.fromkeys(SPLITS, 0)
         self._writers = {
-            split: ShardWriter(folder, split=split, dtype=settings.token_dtype, shard_tokens=settings.shard_tokens)
+            split: ShardWriter(folder, split=split, dtype=request.token_dtype, shard_tokens=request.shard_tokens)
             for split in SPLITS
         }
 
@@ -223,15 +223,14 @@ def _saved(blocks: Iterable[Sequence[Document]], work: WorkFolder) -> Iterator[B
 
 
 def _encoded(
-    blocks: Iterator[BlockFacts], work: WorkFolder, settings: Settings, num_processes: int | None
+    blocks: Iterator[BlockFacts], work: WorkFolder, dtype: str, num_processes: int | None
 ) -> Generator[BlockFacts]:
     """Yield each block once it is encoded, in order."""
     if num_processes is None:
         first = list(islice(blocks, MANY_BLOCKS if num_cores() >= MANY_CORES else 0))
         num_processes = num_cores() - 1 if len(first) == MANY_BLOCKS else 0
         blocks = chain(first, blocks)
-    encode = EncodeBlock(work.folder, settings.token_dtype)
-    yield from run_jobs(encode, blocks, num_processes=num_processes)
+    yield from run_jobs(EncodeBlock(work.folder, dtype), blocks, num_processes=num_processes)
 
 
 def _with_tokenizer(blocks: Iterator[BlockFacts], request: BuildRequest, work: WorkFolder) -> Iterator[BlockFacts]:
@@ -242,7 +241,7 @@ def _with_tokenizer(blocks: Iterator[BlockFacts], request: BuildRequest, work: W
         work.save_tokenizer(request.spec.build(()))
         return blocks
     held = hold_blocks(
-        blocks, sample_bytes=request.spec.sample_bytes, budget=request.settings.token_budget, source=request.source
+        blocks, sample_bytes=request.spec.sample_bytes, budget=request.token_budget, source=request.source
     )
     if held:
         work.save_tokenizer(learn(request.spec, held, work))

@@ -74,25 +74,23 @@ class SlurmEngine(ClusterEngine):
             "sbatch_args": directives,
         }
 
-    def _executor(self, job: PipelineJob, folder: Path, *, depends: Any = None) -> Any:
+    def _run(self, plan: ClusterPlan) -> None:
         from datatrove.executor import SlurmPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
 
-        return SlurmPipelineExecutor(
-            pipeline=[Task(job.run)],
-            tasks=job.num_tasks,
-            job_name=f"lmtrain_{job.name}",
-            logging_dir=str(folder),
-            depends=depends,
-            **self._settings,
-        )
-
-    def _run(self, plan: ClusterPlan) -> None:
         if not shutil.which("sbatch"):
             raise EnvironmentProblem("engine=slurm finds no sbatch; run it where jobs are submitted.")
         executors: list[Any] = []
         for job in plan.jobs:
-            executors.append(self._executor(job, plan.job_folder(job), depends=executors[-1] if executors else None))
-            _submit(executors[-1], job)
+            executor = SlurmPipelineExecutor(
+                pipeline=[Task(job.run)],
+                tasks=job.num_tasks,
+                job_name=f"lmtrain_{job.name}",
+                logging_dir=str(plan.job_folder(job)),
+                depends=executors[-1] if executors else None,
+                **self._settings,
+            )
+            _submit(executor, job)
+            executors.append(executor)
         for job, executor in zip(plan.jobs, executors, strict=True):
             while executor.get_incomplete_ranks(skip_completed=True) and _is_queued(executor.job_id):
                 time.sleep(self._poll_seconds)

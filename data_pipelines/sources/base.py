@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import DataError
 from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 OnBadRow = Literal["skip", "error"]
@@ -100,14 +100,3 @@ def require_good(item: Item, on_bad_row: OnBadRow) -> Item:
     if isinstance(item, Skipped):
         raise DataError(f"{item.id}: {item.reason}; correct the row, or set source.on_bad_row=skip.")
     return item
-
-
-def require_choice(key: str, value: str | None, known: tuple[str | None, ...]) -> None:
-    """Refuse a setting that is not one of its choices.
-
-    Raises:
-        ConfigurationError: With the choices.
-    """
-    if value not in known:
-        choices = ", ".join("null" if one is None else one for one in known)
-        raise ConfigurationError(f"source.{key}: must be one of {choices}, got {value}.")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, final, get_args
+from typing import Literal, final
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import (
@@ -14,7 +14,6 @@ from data_pipelines.sources.base import (
     Skipped,
     Source,
     document_of,
-    require_choice,
     require_good,
 )
 from data_pipelines.sources.find_files import FoundFiles, find_files, fingerprint_files, list_counts
@@ -36,7 +35,6 @@ TEXT_SUFFIXES = (
     ".fish", ".ps1", ".bat", ".sql", ".proto", ".tf", ".nix", ".cmake", ".mk", ".glsl", ".hlsl", ".wgsl", ".metal",
     ".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf",
 )  # fmt: skip
-FORMATS = ("text", *get_args(TableFormat))
 
 
 class FileSource(Source):
@@ -61,9 +59,6 @@ class FileSource(Source):
         self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *SUFFIXES, *more_suffixes))
         self._has_reported = False
         self.has_conversations, self.names_validation = shape.kind != "text", bool(self._validation_paths)
-        require_choice("format", format, (None, *FORMATS))
-        require_choice("quoting", dialect.quoting, (None, *get_args(Quoting)))
-        require_choice("on_bad_row", on_bad_row, get_args(OnBadRow))
         if dialect.delimiter is not None and len(dialect.delimiter) != 1:
             raise ConfigurationError(f"source.delimiter: must be one character, got {dialect.delimiter!r}.")
         if not self._paths:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from data_pipelines.build import Build
-from data_pipelines.build_request import BuildRequest, Settings
+from data_pipelines.build_request import BuildRequest
 from data_pipelines.engines.local import LocalEngine
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
@@ -59,12 +59,10 @@ def request(
         source=source or Poems(),
         stages=stages,
         spec=spec or BytePairSpec(vocab_size=300),
-        settings=Settings(
-            held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=0.1, rule=rule),
-            shard_tokens=shard_tokens,
-            token_dtype="uint16",
-            token_budget=token_budget,
-        ),
+        held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=0.1, rule=rule),
+        shard_tokens=shard_tokens,
+        token_dtype="uint16",
+        token_budget=token_budget,
     )
 
 

@@ -56,8 +56,8 @@ def test_a_folder_is_whole_or_absent_and_never_overwritten(failure, tmp_path):
         raise failure
 
     with pytest.raises(failure):
-        make_folder(tmp_path / "out", facts={}, write=write)
+        make_folder(tmp_path / "out", write)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "out").write_text("mine")
     with pytest.raises(ConfigurationError, match=r"OUT=.*out is there already"):
-        make_folder(tmp_path / "out", facts={}, write=lambda folder: None)
+        make_folder(tmp_path / "out", lambda folder: None)

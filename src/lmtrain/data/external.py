@@ -8,9 +8,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 
 IDS_AT_ONCE = 1 << 22
+Files = Mapping[str, Sequence[TokenFile]]  # of each split
 
 
 class TokenizerSource(Protocol):
@@ -69,9 +70,8 @@ def external(
         for split, some in paths.items()
         if some
     }
-    pointing = _PointingFolder(format, built, files)
-    folder = Path(root) / f"external_{format}-{pointing.fingerprint[:12]}"
-    build_folder(folder, pointing)
+    folder = Path(root) / f"external_{format}-{_fingerprint(format, built, files)[:12]}"
+    build_folder(folder, partial(_write, format, built, files))
     return DatasetFolder(open_dataset(folder).folder)
 
 
@@ -84,68 +84,58 @@ def tokenizer_of_ids(source: TokenizerSource) -> Tokenizer:
     return source.build(())
 
 
-@final
-@dataclass(frozen=True)
-class _PointingFolder:
-    """Fills a folder with the places of token files."""
+def _fingerprint(format_: str, tokenizer: Tokenizer, files: Files) -> str:
+    """Return a key of the files and the tokenizer, without reading them."""
+    states = {
+        split: [
+            (str(file.path.absolute()), file.dtype, file.path.stat().st_size, file.path.stat().st_mtime_ns)
+            for file in some
+        ]
+        for split, some in files.items()
+    }
+    return hashlib.sha256(json.dumps([format_, tokenizer.fingerprint, states]).encode()).hexdigest()
 
-    format: str
-    tokenizer: Tokenizer
-    files: Mapping[str, Sequence[TokenFile]]
 
-    @property
-    def fingerprint(self) -> str:
-        """Return a key of the files and the tokenizer, without reading them."""
-        states = {
-            split: [
-                (str(file.path.absolute()), file.dtype, file.path.stat().st_size, file.path.stat().st_mtime_ns)
-                for file in files
-            ]
-            for split, files in self.files.items()
-        }
-        return hashlib.sha256(json.dumps([self.format, self.tokenizer.fingerprint, states]).encode()).hexdigest()
+def _write(format_: str, tokenizer: Tokenizer, files: Files, folder: Path) -> None:
+    """Fill a folder with the places of token files."""
+    dtypes = {file.dtype: file.path for some in files.values() for file in some}
+    if len(dtypes) > 1:
+        listed = ", ".join(f"{path} has {dtype}" for dtype, path in dtypes.items())
+        raise DataError(f"data.folder: all files must have ids of one type: {listed}.")
+    splits = {split: _split(folder, split, some, tokenizer) for split, some in files.items()}
+    finish_folder(folder, name=format_, tokenizer=tokenizer, splits=splits, dtype=next(iter(dtypes)))
 
-    def __call__(self, folder: Path) -> None:
-        dtype = self._one_dtype()
-        splits = {split: self._split(folder, split, files) for split, files in self.files.items()}
-        finish_folder(folder, name=self.format, tokenizer=self.tokenizer, splits=splits, dtype=dtype)
 
-    def _one_dtype(self) -> str:
-        found = {file.dtype: file.path for files in self.files.values() for file in files}
-        if len(found) > 1:
-            listed = ", ".join(f"{path} has {dtype}" for dtype, path in found.items())
-            raise DataError(f"data.folder: all files must have ids of one type: {listed}.")
-        return next(iter(found))
-
-    def _split(self, folder: Path, split: str, files: Sequence[TokenFile]) -> SplitManifest:
-        token_bytes = self.tokenizer.token_bytes()
-        shards: list[Shard] = []
-        text_bytes = 0
-        for number, file in enumerate(files):
-            notify(f"  reading {file.path} once: {file.num_tokens:,} tokens")
-            num_documents = 0
-            name = f"{split}_{number:05d}.index"
-            with closing(HashedFile(folder / name)) as index:
-                for ids, ends in _scan(file, self.tokenizer.end_of_text_id):
-                    if (largest := int(ids.max())) >= len(token_bytes):
-                        rule = f"{file.path} holds id {largest:,}, beyond the tokenizer's {len(token_bytes):,} entries"
-                        fix = "use its own tokenizer, or set data.folder.dtype or data.folder.format"
-                        raise DataError(f"{rule}: {fix}.")
-                    text_bytes += int(token_bytes.take(ids).sum(dtype=np.int64))
-                    index.write(ends.astype(INDEX_DTYPE))
-                    num_documents += len(ends)
-            shards.append(
-                Shard(
-                    file=str(file.path.absolute()),
-                    num_tokens=file.num_tokens,
-                    num_documents=num_documents,
-                    sha256=file_sha256(file.path),
-                    index_sha256=index.sha256,
-                    offset_bytes=file.offset_bytes,
-                    index=name,
-                )
+def _split(folder: Path, split: str, files: Sequence[TokenFile], tokenizer: Tokenizer) -> SplitManifest:
+    token_bytes = tokenizer.token_bytes()
+    shards: list[Shard] = []
+    text_bytes = 0
+    for number, file in enumerate(files):
+        notify(f"  reading {file.path} once: {file.num_tokens:,} tokens")
+        num_documents = 0
+        name = f"{split}_{number:05d}.index"
+        with closing(HashedFile(folder / name)) as index:
+            for ids, ends in _scan(file, tokenizer.end_of_text_id):
+                if (largest := int(ids.max())) >= len(token_bytes):
+                    rule = f"{file.path} holds id {largest:,}, beyond the tokenizer's {len(token_bytes):,} entries"
+                    fix = "use its own tokenizer, or set data.folder.dtype or data.folder.format"
+                    raise DataError(f"{rule}: {fix}.")
+                text_bytes += int(token_bytes.take(ids).sum(dtype=np.int64))
+                index.write(ends.astype(INDEX_DTYPE))
+                num_documents += len(ends)
+        shards.append(
+            Shard(
+                file=str(file.path.absolute()),
+                num_tokens=file.num_tokens,
+                num_documents=num_documents,
+                sha256=file_sha256(file.path),
+                index_sha256=index.sha256,
+                offset_bytes=file.offset_bytes,
+                index=name,
             )
-        return SplitManifest.of(shards, text_bytes=text_bytes)
+        )
+    return SplitManifest.of(shards, text_bytes=text_bytes)
+
 
 def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
     """Yield the ids in runs, with the document ends in each."""

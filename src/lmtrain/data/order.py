@@ -6,7 +6,6 @@ Any corpus starts at once, in no memory, and where a run stands is one integer. 
 """
 
 import hashlib
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -16,14 +15,6 @@ NUM_ROUNDS = 8
 _EPOCH_STEP = np.uint64(0x9E3779B97F4A7C15)  # odd: no two epochs share a key
 _ROUND_STEP = 0xD1342543DE82EF95
 _ROUND_KEYS = np.array([number * _ROUND_STEP % (1 << 64) for number in range(NUM_ROUNDS)], dtype=np.uint64)
-
-
-@dataclass(frozen=True)
-class CorpusPosition:
-    """Where in the corpus a position of the run's order falls."""
-
-    epoch: int
-    window: int
 
 
 @final
@@ -52,11 +43,6 @@ class WindowOrder:
             windows[outside] = self._scramble(windows[outside], keys[outside])
             outside = outside[windows[outside] >= self.num_windows]
         return windows.astype(np.int64)
-
-    def position(self, position: int) -> CorpusPosition:
-        """Return the epoch and the window at one position."""
-        window = int(self(np.array([position], dtype=np.int64))[0])
-        return CorpusPosition(epoch=position // self.num_windows, window=window)
 
     def _scramble(self, x: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         high, low = x >> self._low_bits, x & self._low_mask

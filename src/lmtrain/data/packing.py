@@ -40,10 +40,12 @@ from lmtrain.errors import DataError
 class Packing(ABC):
     """How rows to train on, and windows to measure on, are made."""
 
+    document_mask: bool
+
     @property
-    @abstractmethod
     def keeps_documents_whole(self) -> bool:
         """Return whether the windows to measure on hold whole documents, which do not see one another."""
+        return self.document_mask
 
     @abstractmethod
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
@@ -81,11 +83,6 @@ class Contiguous(Packing):
 
     document_mask: bool = False
 
-    @property
-    def keeps_documents_whole(self) -> bool:
-        """Return whether documents do not see one another."""
-        return self.document_mask
-
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
         """Cut the train split into windows.
 
@@ -115,11 +112,6 @@ class BestFit(Packing):
 
     document_mask: bool = False
     of_conversations: bool = False
-
-    @property
-    def keeps_documents_whole(self) -> bool:
-        """Return whether documents do not see one another."""
-        return self.document_mask
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
         """Find or build the index.

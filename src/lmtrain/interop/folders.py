@@ -114,7 +114,7 @@ def require_free(path: Path, *, name: str) -> None:
         )
 
 
-def make_folder(final: Path, *, facts: dict[str, Any], write: Callable[[Path], object]) -> None:
+def make_folder(final: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a folder, afterwards visible as `final` with a manifest of its files, whole or absent.
 
     Raises:
@@ -123,7 +123,7 @@ def make_folder(final: Path, *, facts: dict[str, Any], write: Callable[[Path], o
     """
     require_free(final, name="OUT")
     try:
-        write_atomically(final, facts=facts, write=write)
+        write_atomically(final, facts={}, write=write)
     except BaseException:
         shutil.rmtree(aside_of(final), ignore_errors=True)
         raise

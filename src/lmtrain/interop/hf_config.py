@@ -164,7 +164,9 @@ def _function(settings: Mapping[str, Any]) -> dict[str, Any]:
         "head_width": head_width(settings),
         "biases": sorted(settings["biases"]),
         "window_tokens": max((window or 0 for window in windows), default=0) or None,
-        "window_pattern": _letters(windows) if len(set(windows)) > 1 else None,
+        "window_pattern": "".join("L" if window is None else "S" for window in windows)
+        if len(set(windows)) > 1
+        else None,
         "rotary_pattern": _rotary_letters(layers, settings["rotary_pattern"]),
         "window_rope_base": _window_base(settings, windows),
         "recurrent_pattern": settings["recurrent_pattern"] and (settings["recurrent_pattern"] * layers)[:layers],
@@ -178,10 +180,6 @@ def _function(settings: Mapping[str, Any]) -> dict[str, Any]:
         flat[name] = value
     dropped = {*WITHOUT_EFFECT, *TRAINING_ONLY, TARGET}
     return {name: value for name, value in flat.items() if name not in dropped}
-
-
-def _letters(windows: Sequence[int | None]) -> str:
-    return "".join("L" if window is None else "S" for window in windows)
 
 
 def _rotary_letters(num_layers: int, pattern: str | None) -> str | None:
@@ -266,7 +264,9 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
         factor, scale = config["rope_scaling"].get("factor", 1.0), math.sqrt(settings["attention_multiplier"])
         weight = {"mscale_all_dim": (scale - 1) / (yarn_scale(factor) - 1) if factor > 1 else 0.0}
         config |= {style: config[style] | weight for style in ("rope_parameters", "rope_scaling")}
-    return config | _write_windows(settings, family) | _write_experts(settings, model_type)
+    if settings["experts"] is not None:
+        config |= write_experts(settings["experts"], EXPERT_FAMILIES[model_type], settings["feed_forward_width"])
+    return config | _write_windows(settings, family)
 
 
 def _write_recurrent(settings: Mapping[str, Any], recurrence: Recurrence) -> dict[str, Any]:
@@ -350,12 +350,6 @@ def _write_windows(settings: Mapping[str, Any], family: Family) -> dict[str, Any
         "sliding_window": window if window or switch else settings["max_context_tokens"],
         "layer_types": ["full_attention" if width is None else "sliding_attention" for width in windows],
     }
-
-
-def _write_experts(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]:
-    if settings["experts"] is None:
-        return {}
-    return write_experts(settings["experts"], EXPERT_FAMILIES[model_type], settings["feed_forward_width"])
 
 
 @dataclass
@@ -468,7 +462,7 @@ def _read_gpt2(config: ForeignConfig) -> dict[str, Any]:
 
 
 def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
-    family = FAMILIES[model_type]
+    family, experts = FAMILIES[model_type], EXPERT_FAMILIES.get(model_type)
     counts = {ours: config.count(theirs) for ours, theirs in LLAMA_COUNTS.items()}
     if counts["num_layers"] > MOST_LAYERS:
         raise DataError(f"config.json: num_hidden_layers must be at most {MOST_LAYERS}, got {counts['num_layers']}.")
@@ -485,7 +479,7 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
         "norm_eps": config.get(family.eps_key),
         "tie_embeddings": config.get("tie_embedding", "tie_word_embeddings", default=False),
         "biases": places,
-        "experts": _read_experts(config, model_type),
+        "experts": read_experts(config, experts, counts["num_layers"]) if experts else None,
         **family.always,
     }
     settings |= _read_mixers(config, family, counts["num_layers"])
@@ -674,11 +668,6 @@ def _usual_windows(config: ForeignConfig, family: Family, settings: Mapping[str,
     first = config.get("max_window_layers") if family.windows == "max_window_layers" else 0
     num_full = min(first or 0, num_layers)
     return "L" * num_full + "S" * (num_layers - num_full)
-
-
-def _read_experts(config: ForeignConfig, model_type: str) -> dict[str, Any] | None:
-    family = EXPERT_FAMILIES.get(model_type)
-    return None if family is None else read_experts(config, family, config.count("num_hidden_layers"))
 
 
 OWN_TYPE: Final = "lmtrain"

@@ -165,7 +165,7 @@ def export_folder(
     original = {} if model.companions is None else read_object(model.companions / CONFIG)
     config = export_config(model.settings, prefer=original.get("model_type"))
     fill = _fill_as_is if model.settings.get(TARGET) == AS_IS else _fill
-    make_folder(out, facts={}, write=partial(fill, model, config, dtype, max_shard_bytes))
+    make_folder(out, partial(fill, model, config, dtype, max_shard_bytes))
 
 
 def _fill_as_is(

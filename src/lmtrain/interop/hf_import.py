@@ -124,7 +124,12 @@ def import_folder(model: HuggingFaceModel, out: Path, *, source: str | None = No
     """
     require_free(out, name="OUT")
     _require_tied_alike(model)
-    make_folder(out, facts={}, write=partial(_fill, model, source or str(model.folder)))
+    described = {"model_type": model.description.model_type, "settings": model.description.settings}
+    facts = {"source": source or str(model.folder), **described}
+    tensors = [_to_write(model, tensor) for tensor in model.mapped]
+    make_folder(
+        out, partial(fill_import, tensors=tensors, facts=facts, tokenizer=model.tokenizer, original=model.folder)
+    )
 
 
 def import_as_is(folder: Path, out: Path, *, source: str, with_tokenizer: bool = True) -> TransformersModel:
@@ -141,15 +146,13 @@ def import_as_is(folder: Path, out: Path, *, source: str, with_tokenizer: bool =
     model = _checked(folder, partial(read_module, folder, config))
     if tokenizer is not None:
         _require_room(folder, tokenizer, model.vocab_size)
-    facts = {"source": source, "model_type": config["model_type"]}
-    facts["settings"] = {TARGET: AS_IS, "config": config}
+    settings = {TARGET: AS_IS, "config": config}
+    facts = {"source": source, "model_type": config["model_type"], "settings": settings}
     tensors = [
         TensorToWrite(name, tensor.nbytes, require_finite(tensor, name=name, where=folder).clone)  # some are tied
         for name, tensor in model.state_dict().items()
     ]
-    make_folder(
-        out, facts={}, write=partial(fill_import, tensors=tensors, facts=facts, tokenizer=tokenizer, original=folder)
-    )
+    make_folder(out, partial(fill_import, tensors=tensors, facts=facts, tokenizer=tokenizer, original=folder))
     return model
 
 
@@ -172,17 +175,6 @@ def fill_from_hugging_face(ours: nn.Module, model: HuggingFaceModel) -> None:
     with torch.no_grad():
         for tensor in model.mapped:
             weights[tensor.name].copy_(_joined(model, tensor, _dtype(model, tensor)))
-
-
-def _fill(model: HuggingFaceModel, source: str, folder: Path) -> None:
-    facts = {"source": source, "model_type": model.description.model_type}
-    fill_import(
-        folder,
-        [_to_write(model, tensor) for tensor in model.mapped],
-        facts={**facts, "settings": model.description.settings},
-        tokenizer=model.tokenizer,
-        original=model.folder,
-    )
 
 
 def fill_import(

@@ -300,7 +300,7 @@ def export_peft(
         save_file(tensors, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
         (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
-    make_folder(out, facts={}, write=write)
+    make_folder(out, write)
     return [*factors]
 
 
@@ -326,5 +326,5 @@ def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:
         fill_import(folder, tensors, facts=facts, tokenizer=base.tokenizer, original=base.companions)
 
     with torch.no_grad():
-        make_folder(out, facts={}, write=write)
+        make_folder(out, write)
     return len(adapter.factors)

@@ -172,9 +172,7 @@ class Muon(torch.optim.Optimizer):
         self._is_compiled = compiled and has_compiler()
         if self._is_compiled:
             _allow_graphs(2 * len({parameter.shape for group in groups for parameter in group["params"]}))
-        compiler: Any = (
-            partial(torch.compile, fullgraph=True, dynamic=False) if self._is_compiled else unchanged
-        )
+        compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False) if self._is_compiled else unchanged
         self._update_all: Callable[..., None] = compiler(update_all)
         self._begin: Callable[..., list[Tensor]] = compiler(begin)
         self._direct: Callable[..., tuple[list[Tensor], list[Tensor]]] = compiler(direct)
