@@ -12,7 +12,7 @@ from pathlib import Path
 
 from data_pipelines.progress import stage
 from data_pipelines.sources.base import Document, Source
-from data_pipelines.stages.split import TRAIN, VALIDATION, held_out_of, split_by_rule
+from data_pipelines.stages.split import TRAIN, VALIDATION, held_out_of, split_documents
 from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_turn
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from lmtrain.errors import ConfigurationError, DataError
@@ -78,7 +78,7 @@ def make_tokenizer(
     stages = (*(cleaning or {}).values(), OnlyEncodable(), *(deduplicate or {}).values())
 
     documents = (item for item in in_turn(stages, source.documents()) if isinstance(item, Document))
-    pairs, held_out = split_by_rule(documents, held_out=held_out_of(source, fractions=(0.05, 0.05))), list[str]()
+    pairs, held_out = split_documents(documents, held_out=held_out_of(source, fractions=(0.05, 0.05))), list[str]()
     texts = _read_texts(pairs, held_out, num_bytes=tokenizer.sample_bytes, held_out_bytes=held_out_bytes)
     first = [*islice(texts, 1)]
     if tokenizer.sample_bytes and not first:

@@ -21,7 +21,7 @@ from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.stages.blocks import BlockFacts, cut_into_blocks, facts_of, sha256_of
 from data_pipelines.stages.encode import Encoded, encode_documents, load_encoded, text_sha256_of
 from data_pipelines.stages.pieces import read_items, write_items
-from data_pipelines.stages.split import SPLITS, TRAIN, HeldOut, split_by_rule
+from data_pipelines.stages.split import SPLITS, TRAIN, HeldOut, split_documents
 from data_pipelines.stages.stage import Engine, Stage
 from data_pipelines.stages.train_tokenizer import hold_blocks, learn
 from data_pipelines.work_folder import WorkFolder
@@ -52,7 +52,7 @@ class SourcePass:
 
     def blocks(self) -> Iterator[list[Document]]:
         """Yield the remaining documents, in the source's order, each with its split."""
-        return cut_into_blocks(split_by_rule(self.kept(), held_out=self.held_out))
+        return cut_into_blocks(split_documents(self.kept(), held_out=self.held_out))
 
     def kept(self) -> Iterator[Document]:
         """Yield the documents left by the stages, and count the others."""

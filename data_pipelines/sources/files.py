@@ -229,14 +229,4 @@ class Files(FileSource):
         )
 
 
-def files_facts(
-    *,
-    text_column: str | None = None,
-    messages_column: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    conversations: bool = False,
-) -> SourceFacts:
-    """Describe whether documents are lists of messages."""
-    return SourceFacts.of_columns(
-        text_column=text_column, messages_column=messages_column, columns=columns, conversations=conversations
-    )
+files_facts = SourceFacts.of_columns

@@ -182,17 +182,7 @@ class HuggingFaceDataset(Source):
         return EnvironmentProblem(f"{what}. The same command continues from there.")
 
 
-def hugging_face_dataset_facts(
-    *,
-    text_column: str | None = None,
-    messages_column: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    conversations: bool = False,
-) -> SourceFacts:
-    """Describe whether documents are lists of messages."""
-    return SourceFacts.of_columns(
-        text_column=text_column, messages_column=messages_column, columns=columns, conversations=conversations
-    )
+hugging_face_dataset_facts = SourceFacts.of_columns
 
 
 def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:

@@ -50,17 +50,12 @@ class HeldOut:
             )
 
     @property
-    def fractions(self) -> dict[str, float]:
-        """Return each split's share of the documents."""
-        train = 1 - self.validation_fraction - self.test_fraction
-        return {TRAIN: train, VALIDATION: self.validation_fraction, TEST: self.test_fraction}
-
-    @property
     def splits(self) -> tuple[str, ...]:
         """Return the splits to fill."""
         if self.is_named:
             return TRAIN, VALIDATION
-        return tuple(split for split, fraction in self.fractions.items() if fraction > 0)
+        held_out = {VALIDATION: self.validation_fraction, TEST: self.test_fraction}
+        return (TRAIN, *(split for split, fraction in held_out.items() if fraction > 0))
 
     @property
     def is_named(self) -> bool:
@@ -76,16 +71,21 @@ class HeldOut:
 
 
 def split_documents(documents: Iterable[Document], *, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
-    """Yield each document with its split, in order.
+    """Yield each document with its split, in order: the source's own, or by the hash of its name.
 
-    In a corpus of up to 16 million characters, and of up to 64 million in few documents, very long ones are cut into
-    parts, equal parts go to one split, and a split left empty by the hash gets the nearest document; a line is printed
+    By hash, in a corpus of up to 16 million characters, and of up to 64 million in few documents, very long ones are
+    cut into parts, equal parts go to one split, and a split left empty gets the nearest document; a line is printed
     about either. In a larger one nothing but a document of more than a million characters is cut, and its parts stay
     in one split.
 
     Raises:
         DataError: Too little text to hold any out.
     """
+    if held_out.is_named:
+        for document in documents:
+            for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
+                yield document.split or TRAIN, piece
+        return
     documents = iter(documents)
     first: list[Document] = []
     num_characters = 0
@@ -201,13 +201,3 @@ def _with_every_split(splits: list[str], places: list[float], held_out: HeldOut)
 def held_out_of(source: Source, *, fractions: tuple[float, float]) -> HeldOut:
     """Return the held-out fractions, of validation and test; none where the source names its validation documents."""
     return HeldOut(0.0, 0.0, NAMED) if source.names_validation else HeldOut(*fractions)
-
-
-def split_by_rule(documents: Iterable[Document], *, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
-    """Yield each document with its split, in order."""
-    if not held_out.is_named:
-        yield from split_documents(documents, held_out=held_out)
-        return
-    for document in documents:
-        for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
-            yield document.split or TRAIN, piece

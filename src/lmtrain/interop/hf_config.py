@@ -158,15 +158,14 @@ def _function(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings behind a model's function by dotted name, each written in one way."""
     layers = settings["num_layers"]
     windows = layer_windows(layers, window_tokens=settings["window_tokens"], pattern=settings["window_pattern"])
+    letters = "".join("L" if window is None else "S" for window in windows)
     whole = {
         **settings,
         "num_kv_heads": settings["num_kv_heads"] or settings["num_heads"],
         "head_width": head_width(settings),
         "biases": sorted(settings["biases"]),
         "window_tokens": max((window or 0 for window in windows), default=0) or None,
-        "window_pattern": "".join("L" if window is None else "S" for window in windows)
-        if len(set(windows)) > 1
-        else None,
+        "window_pattern": letters if len(set(windows)) > 1 else None,
         "rotary_pattern": _rotary_letters(layers, settings["rotary_pattern"]),
         "window_rope_base": _window_base(settings, windows),
         "recurrent_pattern": settings["recurrent_pattern"] and (settings["recurrent_pattern"] * layers)[:layers],

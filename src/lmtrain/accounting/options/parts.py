@@ -217,10 +217,10 @@ class SourceFacts:
     def of_columns(
         cls,
         *,
-        text_column: str | None,
-        messages_column: str | None,
-        columns: Mapping[str, str] | None,
-        conversations: bool,
+        text_column: str | None = None,
+        messages_column: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        conversations: bool = False,
     ) -> "SourceFacts":
         """Return the facts of rows by their named columns, as `row_shapes.shape_of` reads them."""
         has_text = text_column is not None or "text" in (columns or {})
