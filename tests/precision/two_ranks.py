@@ -104,7 +104,7 @@ def main(strategy: str, folder: Path) -> None:
     assert outer is not None
     join(outer)
     choices = (policy.fp32(), policy.fp16_mixed(), policy.bf16_mixed(), policy.bf16_true())
-    found = {choice.name: train(strategy, choice, folder, rank=outer.rank) for choice in choices}
+    found = {choice.facts.name: train(strategy, choice, folder, rank=outer.rank) for choice in choices}
     broken = {"broken": train(strategy, policy.fp16_mixed(), folder, rank=outer.rank, broken_step=2)}
     (folder / f"rank{outer.rank}.json").write_text(json.dumps({**found, **broken}))
 
