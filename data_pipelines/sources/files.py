@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import (
@@ -59,6 +59,13 @@ class FileSource(Source):
         self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *SUFFIXES, *more_suffixes))
         self._has_reported = False
         self.has_conversations, self.names_validation = shape.kind != "text", bool(self._validation_paths)
+        for key, value, known in (
+            ("format", format, ("text", *get_args(TableFormat))),
+            ("quoting", dialect.quoting, get_args(Quoting)),
+            ("on_bad_row", on_bad_row, get_args(OnBadRow)),
+        ):
+            if value not in (None, *known):
+                raise ConfigurationError(f"source.{key}: must be one of {', '.join(known)}, got {value}.")
         if dialect.delimiter is not None and len(dialect.delimiter) != 1:
             raise ConfigurationError(f"source.delimiter: must be one character, got {dialect.delimiter!r}.")
         if not self._paths:
