@@ -76,6 +76,12 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
         Llama, width=16, num_layers=2, num_heads=4, feed_forward_width=24, qk_norm=True, qk_norm_over="width",
         experts=Experts(num_experts=3, num_experts_per_token=2, load_balance_weight=0.01, router_z_weight=0.001),
     ),  # fewer experts than ranks
+    "mixtral": partial(
+        Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=12,
+        experts=Experts(
+            num_experts=4, num_experts_per_token=2, load_balance_weight=0.01, router_z_weight=0.001, biases=True,
+        ),
+    ),
     "mamba": partial(
         Llama, width=16, num_layers=4, num_heads=4, num_kv_heads=2, feed_forward_width=24, activation="relu_squared",
         recurrent_layers=Mamba2(num_heads=4, head_width=4, state_width=8, num_groups=2), recurrent_pattern="RFAF",
@@ -89,7 +95,7 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
         Llama, width=16, num_layers=3, num_heads=4, feed_forward_width=8, rotary_neighbours=True,
         latent_attention=LatentWidths(latent=6, unrotated=4, rotated=2, value=4, query_latent=8),
         experts=Experts(
-            num_experts=6, num_experts_per_token=2, scores="sigmoid", weight_scale=1.5, num_groups=3,
+            num_experts=8, num_experts_per_token=2, scores="sigmoid", weight_scale=1.5, num_groups=4,
             num_groups_per_token=2, bias_step=0.01, shared_width=12, dense_layers=(0,), dense_width=24,
             load_balance_weight=0.01, router_z_weight=0.001,
         ),

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from lmtrain.accounting.training_plan.setting import memory_of
+from lmtrain.accounting.training_plan.setting import memory_of, moments_of
 from lmtrain.cli.commands.plan import plan_json
 from lmtrain.cli.commands.simulate import simulate
 from lmtrain.models.base import LanguageModel
@@ -94,6 +94,24 @@ def test_more_ranks_than_experts(model: str, num_nodes: int) -> None:
     assert held == planned
     alone, _ = held_and_planned(model, "ddp", 1)
     assert held < 1.01 * alone / (8 * num_nodes)
+
+
+@pytest.mark.parametrize(("model", "expert_size"), [("mixtral_8x7b", 8), ("mixtral_tiny", 2), ("olmoe_1b_7b", 16)])
+def test_experts_shared_out(model: str, expert_size: int) -> None:
+    """Held as by fsdp; gathered are two blocks with a rank's own experts, and the rest, in bf16."""
+    words = f"strategy.expert_size={expert_size}"
+    held, planned = held_and_planned(model, "fsdp", 2, words)
+    assert held == planned
+    step = "batch.tokens_per_step=4096"
+    config = config_of(f"model={model}", "strategy=fsdp", words, "cluster.num_nodes=2", step, *WORDS)
+    with torch.device("meta"):
+        whole: LanguageModel = config.model.build()
+    block = sum(one.numel() // (expert_size if one.ndim == 3 else 1) for one in whole.blocks[0].parameters())
+    outside = sum(one.numel() for one in whole.parameters()) - len(whole.blocks) * sum(
+        one.numel() for one in whole.blocks[0].parameters()
+    )
+    forward, *_ = moments_of(setting_on_paper(config), config.divided(config.batch))
+    assert forward.gathered == 2 * (outside + 2 * block)
 
 
 def kept_by(model: LanguageModel) -> int:

@@ -15,7 +15,7 @@ BALANCED: list[dict[str, Any]] = [
 ACCUMULATED = {"model": "olmoe", "strategy": "fsdp", "recompute": True, "micro_batch_sequences": 2, "steps": 1}
 STEP = {"optimizer": "adamw", "loss": "plain", "micro_batch_sequences": 4}
 EXPERT_LAYERS = {"olmoe": 2, "latent": 2}
-NUM_EXPERTS = {"olmoe": 3, "latent": 6}
+NUM_EXPERTS = {"olmoe": 3, "latent": 8}
 
 
 @pytest.fixture(scope="module")

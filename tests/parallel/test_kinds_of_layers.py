@@ -99,4 +99,4 @@ def test_a_step_sends_what_its_facts_say(pair: list[Found]) -> None:
     *messages, of_parts, of_loss, of_norm, of_counts = pair[0]["sent"][-1]
     assert sum(each.sent for each in messages) == group.gathered_bytes
     assert of_parts.sent == group.reduced_bytes
-    assert (of_loss.num_bytes, of_norm.num_bytes, of_counts.num_bytes) == (16, 4, 2 * 6 * 4)
+    assert (of_loss.num_bytes, of_norm.num_bytes, of_counts.num_bytes) == (16, 4, 2 * 8 * 4)

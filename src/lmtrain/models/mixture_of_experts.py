@@ -259,7 +259,12 @@ def _outer_flops(gradient: tuple[int, int], x: tuple[int, int], *_: Any, **__: A
     return 2 * x[0] * gradient[1] * x[1]
 
 
-class _Taken(torch.autograd.Function):
+def inverse(order: Tensor) -> Tensor:
+    """Return the place of each row in a permuted order: int64 [M] -> [M]."""
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+
+
+class TakenRows(torch.autograd.Function):
     """Take rows of x [M / n, D], each n times in a permuted order [M] -> [M, D]; torch's own gradient adds row by row.
 
     `order` has the copies of row i at n i to n i + n - 1, `places` is its inverse.
@@ -368,13 +373,17 @@ class MixtureOfExperts(nn.Module):
     def _mixed(self, flat: Tensor, routing: Routing) -> Tensor:
         """Run every (token, expert) pair, sorted by expert, and add them up by token: [N, D] -> [N, D]."""
         dtype, num_chosen = _compute_dtype(flat), self.experts.num_experts_per_token
-        gate_up_weight, down_weight, gate_up_bias, down_bias = self.matrices()
         experts, order = routing.experts.flatten().sort(stable=True)  # [N * k] each
-        ends = torch.searchsorted(
-            experts, torch.arange(self.router.out_features, device=flat.device), right=True
-        ).int()  # [E]
-        places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        rows = _Taken.apply(flat.to(dtype), order, places, num_chosen)  # [N * k, D]
+        places = inverse(order)
+        rows = TakenRows.apply(flat.to(dtype), order, places, num_chosen)  # [N * k, D]
+        made = self.run_experts(rows, experts)
+        by_token = TakenRows.apply(made, places, order, 1).unflatten(0, (-1, num_chosen))  # [N, k, D]
+        return (by_token * routing.weights[..., None].to(dtype)).sum(dim=1).to(flat.dtype)
+
+    def run_experts(self, rows: Tensor, experts: Tensor) -> Tensor:
+        """Transform each row [M, D] by its expert, int64 [M] in ascending order; ranks may send rows to one another."""
+        dtype, (gate_up_weight, down_weight, gate_up_bias, down_bias) = rows.dtype, self.matrices()
+        ends = torch.searchsorted(experts, torch.arange(len(gate_up_weight), device=rows.device), right=True).int()
         gate_up = grouped_linear(rows, gate_up_weight.to(dtype), ends)  # [N * k, 2F]
         if gate_up_bias is not None:
             gate_up = gate_up + F.embedding(experts, gate_up_bias.to(dtype))
@@ -383,8 +392,7 @@ class MixtureOfExperts(nn.Module):
         made = grouped_linear(gated, down_weight.to(dtype), ends)  # [N * k, D]
         if down_bias is not None:
             made = made + F.embedding(experts, down_bias.to(dtype))
-        by_token = _Taken.apply(made, places, order, 1).unflatten(0, (-1, num_chosen))  # [N, k, D]
-        return (by_token * routing.weights[..., None].to(dtype)).sum(dim=1).to(flat.dtype)
+        return made
 
     def _penalty(self, scores: Tensor, routing: Routing) -> Tensor:
         penalty = torch.zeros((), device=scores.device)

@@ -1,19 +1,35 @@
-"""Mixtures of experts over several ranks: a balance loss of all their tokens.
+"""Mixtures of experts over several ranks: a balance loss of all their tokens, and experts shared out among ranks.
 
 The balance loss multiplies shares of tokens with mean probabilities. With the shares of all ranks it is the loss of one
 process with the tokens of all: it is linear in the probabilities, whose gradients are averaged over ranks anyway.
-E experts.
+
+Expert parallelism (GShard, arXiv 2006.16668 section 3): each rank of a group has its own tokens and a share of each
+layer's experts. An all-to-all sends each row to the rank of its expert, another one sends the result back, and the
+gradients go the opposite ways. FSDP2 shards a rank's experts over the ranks with the same ones, everything else over
+all ranks.
+E experts, R ranks of a group, e = E / R experts of a rank, M rows, D width.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, cast, final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.nn import Parameter
+from typing_extensions import override
 
+from lmtrain.accounting.model.memory import shard_axis
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.mixture_of_experts import MixtureOfExperts
-from lmtrain.parallel.tensor_layers import Group, summed
+from lmtrain.models.mixture_of_experts import ExpertMatrices, MixtureOfExperts, TakenRows, inverse
+from lmtrain.parallel import group_sizes
+from lmtrain.parallel.tensor_layers import OPERATORS, Group, LocalPart, summed
+
+RunExperts = Callable[[Tensor, Tensor], Tensor]
 
 
 @torch.library.custom_op("lmtrain::all_reduce_mean", mutates_args=())
@@ -33,7 +49,141 @@ def balance_over_ranks(model: LanguageModel, group: dist.ProcessGroup | None = N
     if dist.is_available() and dist.is_initialized():
         group = group or dist.group.WORLD
         assert group is not None
-        for layer in model.modules():
-            if isinstance(layer, MixtureOfExperts) and layer.experts.load_balance_weight and group.size() > 1:
+        for layer in expert_layers(model):
+            if layer.experts.load_balance_weight and group.size() > 1:
                 layer.average_shares = partial(all_reduce_mean, num_ranks=group.size(), group=group.group_name)
     return model
+
+
+def require_expert_shares(model: nn.Module, *, num_ranks: int, num_shards: int) -> None:
+    """Refuse a model whose experts `num_ranks` ranks cannot share out, and `num_shards` not cut further."""
+    _mesh_of_a_parameter()
+    layers = expert_layers(model)
+    group_sizes.require_expert_shares(num_ranks, layers[0].experts.num_experts if layers else None)
+    for layer in layers:
+        for name, parameter in layer.named_parameters(recurse=False):
+            if not any(side % num_shards == 0 for side in parameter.shape[1:]):
+                raise ConfigurationError(
+                    f"strategy.expert_size={num_ranks}: each expert's {name} must divide over {num_shards} ranks, got "
+                    f"{' x '.join(map(str, parameter.shape[1:]))}. Did you mean strategy.expert_size=1?"
+                )
+
+
+def _mesh_of_a_parameter() -> tuple[Any, Any]:
+    """Return FSDP2's classes for a parameter with its own mesh, which are not public in torch 2.13."""
+    try:
+        from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, ShardPlacementResult
+    except ImportError as missing:
+        raise EnvironmentProblem(f"strategy.expert_size needs torch 2.13, got {torch.__version__}.") from missing
+    return FSDPMeshInfo, ShardPlacementResult
+
+
+def expert_layers(model: nn.Module) -> list[MixtureOfExperts]:
+    """Return the layers with experts."""
+    return [layer for layer in model.modules() if isinstance(layer, MixtureOfExperts)]
+
+
+@final
+class ExpertGroups:
+    """Neighbouring ranks with a share of the experts each, and the ranks with the same share."""
+
+    def __init__(self, mesh: DeviceMesh, expert_size: int) -> None:
+        self._num_ranks = mesh.size()
+        names = ("shards", "experts")
+        grid = init_device_mesh(mesh.device_type, (mesh.size() // expert_size, expert_size), mesh_dim_names=names)
+        self._experts, self._shards = grid["experts"], grid["shards"]
+
+    def share_out(self, model: LanguageModel) -> None:
+        """Keep this rank's experts of each layer, and send each token to its experts' ranks."""
+        for block in model.blocks:
+            if layers := expert_layers(block):
+                parts = [part for layer in layers for part in self._keep_own(layer)]
+                block.register_forward_pre_hook(partial(_take, parts))
+                if block._compiled_call_impl is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+                    block.compile(dynamic=False)  # in two graphs: the number of rows that arrive changes
+
+    def placement(self, of_others: Callable[[Parameter], Shard]) -> Callable[[Parameter], Any]:
+        """Return FSDP2's placements: experts over the ranks with the same ones, within each expert."""
+        mesh_info, placed = _mesh_of_a_parameter()
+        mesh = mesh_info(mesh=self._shards, shard_mesh_dim=0)
+
+        def place(parameter: Parameter) -> Any:
+            if not isinstance(parameter, DTensor):
+                return of_others(parameter)
+            return placed(Shard(1 + shard_axis(parameter.shape[1:], self._shards.size())), mesh)
+
+        return place
+
+    def average_over_all(self, model: LanguageModel) -> None:
+        """Divide experts' gradients by all ranks: each is a sum over its group's tokens already.
+
+        Gloo has no sum with a factor, so that both kinds of gradients are added up first, but where a rank's experts
+        are on no other one: they would be divided twice (torch 2.13).
+        """
+        for block in model.blocks:
+            if expert_layers(block):
+                sharded: Any = block
+                sharded.set_gradient_divide_factor(float(self._num_ranks))
+                sharded.set_force_sum_reduction_for_comms(self._shards.size() > 1)
+
+    def _keep_own(self, layer: MixtureOfExperts) -> list[LocalPart]:
+        parts: dict[str, LocalPart] = {}
+        for name, parameter in list(layer.named_parameters(recurse=False)):
+            own = distribute_tensor(parameter.detach(), self._experts, [Shard(0)], src_data_rank=None)
+            layer.register_parameter(name, nn.Parameter(own, requires_grad=parameter.requires_grad))
+            parts[name] = LocalPart(layer, name)
+
+        def matrices() -> ExpertMatrices:
+            return ExpertMatrices(*(parts[name].value if name in parts else None for name in ExpertMatrices._fields))  # pyright: ignore[reportArgumentType]
+
+        group = self._experts.get_group().group_name
+        size = self._experts.size()
+        layer.matrices = matrices
+        run_own = partial(_on_all_ranks, layer.run_experts, size, layer.experts.num_experts // size, group)
+        layer.run_experts = cast("RunExperts", torch.compiler.disable(run_own))
+        return [*parts.values()]
+
+
+def _take(parts: Sequence[LocalPart], module: nn.Module, inputs: Any) -> None:
+    """Take the experts that FSDP2 has just gathered."""
+    del module, inputs
+    for part in parts:
+        part.take()
+
+
+def _on_all_ranks(run: RunExperts, num_ranks: int, num_own: int, group: str, rows: Tensor, experts: Tensor) -> Tensor:
+    """Transform each row [M, D] on the rank of its expert, int64 [M] in ascending order."""
+    counts = torch.bincount(experts, minlength=num_ranks * num_own)  # [E]
+    ones = [1] * num_ranks
+    by_rank = OPERATORS.all_to_all_single(counts.view(num_ranks, num_own), ones, ones, group)
+    arriving = OPERATORS.wait_tensor(by_rank)  # [R, e]
+    sent, received = torch.stack([counts.view(num_ranks, num_own), arriving]).sum(dim=-1).tolist()
+    arrived = _Exchange.apply(rows, received, sent, group)
+    own = (
+        torch.arange(num_own, device=rows.device)
+        .repeat(num_ranks)
+        .repeat_interleave(arriving.flatten(), output_size=sum(received))
+    )
+    own, order = own.sort(stable=True)
+    places = inverse(order)
+    made = TakenRows.apply(run(TakenRows.apply(arrived, order, places, 1), own), places, order, 1)
+    return _Exchange.apply(made, sent, received, group)
+
+
+class _Exchange(torch.autograd.Function):
+    """Send each rank its number of rows, by rank, and return those of all ranks; gradients go back."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, rows: Tensor, received: list[int], sent: list[int], group: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.received, ctx.sent, ctx.group = received, sent, group
+        return _exchanged(rows, received, sent, group)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _exchanged(gradient, ctx.sent, ctx.received, ctx.group), None, None, None
+
+
+def _exchanged(rows: Tensor, received: list[int], sent: list[int], group: str) -> Tensor:
+    return OPERATORS.wait_tensor(OPERATORS.all_to_all_single(rows.contiguous(), received, sent, group))

@@ -33,7 +33,7 @@ from lmtrain.accounting.model.memory import shard_axis
 from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.experts import balance_over_ranks
+from lmtrain.parallel.experts import ExpertGroups, balance_over_ranks, require_expert_shares
 from lmtrain.parallel.rank_reports import first_problem
 from lmtrain.parallel.shard_reading import part_optimizer_state, part_weights, read_metadata, read_shards
 from lmtrain.parallel.shard_writing import plan_shards
@@ -49,17 +49,23 @@ def fsdp(
     *,
     num_ranks: int,
     compute_dtype: torch.dtype,
+    expert_size: int = 1,
     reshard_after_forward: bool = True,
     reduce_every_micro_step: bool = False,
     timeout_seconds: float = 600.0,
 ) -> Parallelism:
     """Shard weights, gradients and optimizer state over all ranks.
 
+    `expert_size` neighbours have a share of each layer's experts each, and send one another the tokens for them.
     `reshard_after_forward` frees a block's gathered weights until its backward pass: less memory, one more gather.
     `reduce_every_micro_step` sends gradients at each micro-batch, in place of whole fp32 gradients on every rank
     between the first and the last of a step.
     """
-    spread = fsdp_facts(reshard_after_forward=reshard_after_forward, reduce_every_micro_step=reduce_every_micro_step)
+    spread = fsdp_facts(
+        expert_size=expert_size,
+        reshard_after_forward=reshard_after_forward,
+        reduce_every_micro_step=reduce_every_micro_step,
+    )
     return sharded("fsdp", spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds)
 
 
@@ -84,17 +90,30 @@ def sharded(
         parallelize=partial(
             shard_blocks,
             shard_size=shard_size,
+            expert_size=spread.expert_ranks,
             compute_dtype=compute_dtype,
             reshard_after_forward=spread.reshard_after_forward,
         ),
         spread=spread,
+        require=partial(
+            require_expert_shares, num_ranks=spread.expert_ranks, num_shards=num_ranks // spread.expert_ranks
+        )
+        if spread.expert_ranks > 1
+        else _takes_any,
     )
 
 
-def fsdp_facts(*, reshard_after_forward: bool = True, reduce_every_micro_step: bool = False) -> ModelSpread:
+def _takes_any(model: LanguageModel) -> None:
+    del model
+
+
+def fsdp_facts(
+    *, expert_size: int = 1, reshard_after_forward: bool = True, reduce_every_micro_step: bool = False
+) -> ModelSpread:
     """Shard over all ranks, and compute with weights cast in their gathering."""
     return gathered_shards(
         shards_over="all ranks",
+        expert_ranks=expert_size,
         reshard_after_forward=reshard_after_forward,
         reduce_every_micro_step=reduce_every_micro_step,
     )
@@ -105,10 +124,14 @@ def shard_blocks(
     mesh: DeviceMesh | None,
     *,
     shard_size: int | None = None,
+    expert_size: int = 1,
     compute_dtype: torch.dtype,
     reshard_after_forward: bool,
 ) -> LanguageModel:
-    """Shard each block, then the rest, over groups of `group_size` neighbours (None: all); reduce gradients in fp32."""
+    """Shard each block, then the rest, over groups of `shard_size` neighbours (None: all); reduce gradients in fp32.
+
+    Experts are shared out over `expert_size` neighbours first.
+    """
     assert mesh is not None
     shards = _copies_by_shards(mesh, shard_size)
     num_shards = shards.size(-1)
@@ -117,9 +140,15 @@ def shard_blocks(
         "mp_policy": MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32),
         "shard_placement_fn": lambda one: Shard(shard_axis(one.shape, num_shards)),
     }
+    experts = ExpertGroups(mesh, expert_size) if expert_size > 1 else None
+    if experts is not None:
+        experts.share_out(model)
+        options["shard_placement_fn"] = experts.placement(options["shard_placement_fn"])
     for block in model.blocks:
         fully_shard(block, reshard_after_forward=reshard_after_forward, **options)
     fully_shard(model, **options)
+    if experts is not None:
+        experts.average_over_all(model)
     return balance_over_ranks(model, mesh["data_parallel"].get_group())
 
 

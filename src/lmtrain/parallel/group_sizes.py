@@ -30,6 +30,19 @@ def no_cuts(name: str) -> ConfigurationError:
     return ConfigurationError(f"model.{name} cannot be cut over a tensor or context group; use strategy=fsdp.")
 
 
+def require_expert_shares(num_ranks: int, num_experts: int | None) -> None:
+    """Refuse a model without an equal share of each layer's experts for each rank of a group; None is without any."""
+    if num_experts is None and num_ranks > 1:
+        raise ConfigurationError(
+            f"strategy.expert_size={num_ranks} needs model.experts. Did you mean strategy.expert_size=1?"
+        )
+    if num_experts is not None and num_experts % num_ranks:
+        raise ConfigurationError(
+            f"strategy.expert_size={num_ranks} does not divide model.experts.num_experts={num_experts}. Did you mean "
+            f"{_nearest(num_ranks, num_experts)}?"
+        )
+
+
 def require_shares(
     num_ranks: int, sizes: Mapping[str, int], *, smears_keys: bool = False, norms_all_heads: bool = False
 ) -> None:

@@ -6,7 +6,7 @@ spread evenly over stages.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
@@ -174,6 +174,28 @@ class TrainedParameters:
             numel, side = math.prod(shape), shape[shard_axis(shape, num_shards)]
             total += (count - num_whole) * -(-side // num_shards) * (numel // side) // parts
         return total
+
+    @property
+    def num_stacked(self) -> int:
+        """Return the numbers in stacks of matrices: those of experts."""
+        return sum(count * math.prod(sides) for sides, count in self._stacks)
+
+    @property
+    def _stacks(self) -> list[tuple[list[int], int]]:
+        found = [(_sides(name), count) for name, count in self.tensors.items()]
+        return [(sides, count) for sides, count in found if len(sides) == 3 and min(sides) > 1]
+
+    def shared_out(self, num_ranks: int) -> "TrainedParameters":
+        """Return those that a rank ever gathers where `num_ranks` share each layer's experts out."""
+        elsewhere = self.num_stacked * (num_ranks - 1) // num_ranks
+        num_layers = sum(count for _, count in self._stacks) // 2  # two stacks each
+        if not elsewhere or not num_layers:
+            return self
+        return replace(
+            self,
+            num_total=self.num_total - elsewhere,
+            num_largest_block=self.num_largest_block - elsewhere // num_layers,
+        )
 
     @property
     def num_whole_in_groups(self) -> int:

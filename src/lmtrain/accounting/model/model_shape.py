@@ -39,3 +39,8 @@ class ModelShape:
     num_frozen_matmul_parameters: int = 0
     width: int = 0
     layer_vectors: float = 2.0
+
+    @property
+    def num_chosen_experts(self) -> float:
+        """Return how many experts a token has in all layers together."""
+        return (self.layer_vectors - 2) / 2 * len(self.attention)

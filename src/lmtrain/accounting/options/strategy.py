@@ -19,7 +19,7 @@ class Collective:
     They are a mean over `every_steps` steps; one of these sends them all.
     """
 
-    group: Literal["tensor groups", "context groups", "stages", "shards", "copies"]
+    group: Literal["tensor groups", "context groups", "expert groups", "stages", "shards", "copies"]
     num_ranks: int
     stride: int = 1
     every_steps: int = 1
@@ -44,7 +44,8 @@ class Stream:
     """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and its layers.
 
     `share_again` is the share of layers with a second forward pass in the backward pass. `attention_bytes` are those of
-    all layers' queries, keys, values and mixed values, `kv_bytes` of keys and values alone.
+    all layers' queries, keys, values and mixed values, `kv_bytes` of keys and values alone, `expert_bytes` of each
+    token's copies for its experts.
     """
 
     num_tokens: int
@@ -53,6 +54,7 @@ class Stream:
     share_again: float = 0.0
     attention_bytes: float = 0.0
     kv_bytes: float = 0.0
+    expert_bytes: float = 0.0
 
     def sent(self, num_ranks: int) -> float:
         """Return the bytes sent by one of `num_ranks` ranks in a micro-step for the joint products of its layers.
@@ -72,6 +74,14 @@ class Stream:
         their way out, the gradients of both in the backward pass, and once more those of layers computed again.
         """
         return (2 + self.share_again) * self.attention_bytes * (num_ranks - 1) / num_ranks**2
+
+    def dispatched(self, num_ranks: int) -> float:
+        """Return the bytes sent by one of `num_ranks` ranks in a micro-step for experts elsewhere, evenly chosen.
+
+        Tokens on their way to experts and back, the gradients of both in the backward pass, and once more those of
+        layers computed again.
+        """
+        return (4 + 2 * self.share_again) * self.expert_bytes * (num_ranks - 1) / num_ranks
 
     def ringed(self, num_ranks: int) -> float:
         """Return the bytes sent by one of `num_ranks` ranks in a micro-step for attention round a ring.
@@ -96,7 +106,8 @@ class ModelSpread:
     `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product together,
     with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. `context_ranks`
     neighbours have a slice each of the same sequences, exchanged with heads (Ulysses) or round a ring, where the slices
-    `go_round` (published rows: no strategy here does). A `pipeline` of several stages is planned, and trains on no
+    `go_round` (published rows: no strategy here does). `expert_ranks` neighbours have a share of each layer's experts
+    each, for the tokens of all of them. A `pipeline` of several stages is planned, and trains on no
     rank.
     `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no limit.
     `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's delta once in
@@ -119,6 +130,7 @@ class ModelSpread:
     tensor_ranks: int = 1
     context_ranks: int = 1
     go_round: bool = False
+    expert_ranks: int = 1
     pipeline: Pipeline = ONE_STAGE
     chooses: bool = False
     most_ranks: int | None = None
@@ -185,6 +197,7 @@ class ModelSpread:
         _require_divisor("strategy.num_stages", self.pipeline.num_stages, num_ranks)
         _require_divisor("strategy.tensor_size", self.tensor_ranks, num_ranks)
         _require_divisor("strategy.context_size", self.context_ranks, num_ranks)
+        _require_divisor("strategy.expert_size", self.expert_ranks, num_ranks)
         if self.most_shards is not None:
             key = f"{self.group}.{self.word_of_shards}" if self.word_of_shards else "the strategy's number of shards"
             _require_divisor(key, self.most_shards, num_ranks // self.tensor_ranks)
@@ -198,11 +211,13 @@ class ModelSpread:
         micro_steps: int,
         stream: Stream | None = None,
         num_summed: float = 0.0,
+        share_of_experts: float = 0.0,
     ) -> Iterator[Collective]:
         """Give a device's messages in a step for `gathered` bytes of whole weights and `num_gradients`.
 
         `stream` is a micro-step's; None is of a model without layers. Deltas count as gradients, by their mean
         over the steps between them. The gradients of `num_summed` weights, whole in a tensor group, are added up there.
+        `share_of_experts` is of weights and gradients alike: the ranks of an expert group have different ones.
 
         Rings: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n, a gather or a scatter half of it.
         """
@@ -211,14 +226,20 @@ class ModelSpread:
         if stream:
             yield from self._of_stream(stream, micro_steps, summed=num_summed * self.gradient_bytes / shards)
         num_blocks = 1 + (stream.num_layers if stream else 0)
-        if shards > 1:
-            passes = (2 if self.reshard_after_forward else 1) * micro_steps
-            scatters = micro_steps if self.reduces_every_micro_step else 1
-            rest = (shards - 1) / shards
+        apart = share_of_experts if self.expert_ranks > 1 else 0.0
+        of_shards = [(shards, parts, 1 - apart)]
+        if apart:
+            of_shards.append((shards // self.expert_ranks, self.expert_ranks, apart / self.expert_ranks))
+        passes = (2 if self.reshard_after_forward else 1) * micro_steps
+        scatters = micro_steps if self.reduces_every_micro_step else 1
+        for num_shards, stride, share in of_shards:
+            if num_shards == 1:
+                continue
+            rest = share * (num_shards - 1) / num_shards
             yield Collective(
                 group="shards",
-                num_ranks=shards,
-                stride=parts,
+                num_ranks=num_shards,
+                stride=stride,
                 gathered_bytes=rest * gathered / parts * passes,
                 reduced_bytes=rest * reduced * scatters,
                 num_gathers=num_blocks * passes,
@@ -254,6 +275,10 @@ class ModelSpread:
             yield Collective(
                 group="context groups", num_ranks=slices, gathered_bytes=sent * micro_steps, num_gathers=moves
             )
+        if (sharing := self.expert_ranks) > 1:
+            sent = stream.dispatched(sharing) * micro_steps
+            moves = (4 + 2 * stream.share_again) * layers
+            yield Collective(group="expert groups", num_ranks=sharing, gathered_bytes=sent, num_gathers=moves)
         if (stages := self.pipeline.num_stages) > 1:
             moves = 2 * micro_steps * self.pipeline.num_chunks
             yield Collective(

@@ -21,6 +21,7 @@ from lmtrain.accounting.model.memory import (
     TENSORS_OF_A_WORKSPACE,
     DeviceMemory,
     HostMemory,
+    TrainedParameters,
     state_bytes,
 )
 from lmtrain.accounting.model.model_facts import ModelFacts
@@ -62,6 +63,11 @@ class Setting:
         """Return the facts of the model, known by now."""
         assert self.known_facts is not None
         return self.known_facts
+
+    @property
+    def gathered_parameters(self) -> TrainedParameters:
+        """Return the parameters that a rank ever gathers: of experts shared out, its own."""
+        return self.facts.parameters.shared_out(self.spread.expert_ranks)
 
     @property
     def device_bytes(self) -> int | None:
@@ -140,7 +146,7 @@ def moments_of(setting: Setting, batch: BatchPlan, *, stage: int = 0) -> tuple[D
     """
     held = _held(setting, batch, stage)
     forward = replace(held, gradients=_between(setting, batch, held), moment=FORWARD)
-    parameters, formats = setting.facts.parameters, setting.bytes_of
+    parameters, formats = setting.gathered_parameters, setting.bytes_of
     sequences = batch.sequences_per_micro_step / setting.spread.context_ranks
     layers = len(setting.facts.shape.attention) or math.inf  # without blocks none keeps anything
     tokens, group = batch.micro_batch_tokens, setting.spread.tensor_ranks
@@ -229,7 +235,7 @@ def num_at_end(facts: ModelFacts, *, is_first: bool) -> int:
 
 def _gathered(setting: Setting, batch: BatchPlan) -> int:
     """Return the whole weights under sharding: of the block at work and of the next one, or of all."""
-    parameters, group = setting.facts.parameters, setting.spread.tensor_ranks
+    parameters, group = setting.gathered_parameters, setting.spread.tensor_ranks
     if setting.num_shards(batch.num_ranks) * group == 1:
         return 0
     two = parameters.num_outside_blocks + 2 * parameters.num_largest_block
@@ -242,7 +248,7 @@ def _between(setting: Setting, batch: BatchPlan, held: DeviceMemory) -> int:
     spread, accumulates = setting.spread, batch.accumulation_micro_steps > 1
     keeps_whole = spread.shards_over is not None and not spread.reduces_every_micro_step
     if keeps_whole and accumulates and setting.num_shards(batch.num_ranks) > 1:
-        return -(-setting.facts.parameters.num_trained // spread.tensor_ranks) * FP32_BYTES
+        return -(-setting.gathered_parameters.num_trained // spread.tensor_ranks) * FP32_BYTES
     return held.gradients if setting.keeps_gradients or accumulates else 0
 
 

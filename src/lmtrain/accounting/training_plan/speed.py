@@ -54,6 +54,7 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
         share_again=setting.recompute.share,
         attention_bytes=of_tokens * heads * (2 + 2 * model.share_of_kv_heads),
         kv_bytes=of_tokens * heads * 2 * model.share_of_kv_heads,
+        expert_bytes=of_tokens * shape.width * shape.num_chosen_experts,
     )
     groups = tuple(
         setting.spread.collectives(
@@ -63,6 +64,7 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
             micro_steps=batch.accumulation_micro_steps,
             stream=stream,
             num_summed=model.parameters.num_whole_in_groups,
+            share_of_experts=model.parameters.num_stacked / max(1, shape.num_parameters),
         )
     )
     rates = [group_rate(setting.cluster, group) for group in groups]

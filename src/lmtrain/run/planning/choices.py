@@ -264,7 +264,7 @@ def require_parts_of_strategy(config: RunConfig) -> None:
         ConfigurationError: One of them is not for it.
     """
     require_settings(config)
-    if config.spread.tensor_ranks > 1 or config.spread.context_ranks > 1:
+    if max(config.spread.tensor_ranks, config.spread.context_ranks, config.spread.expert_ranks) > 1:
         from lmtrain.run.builders.model import require_strategy_on_paper
 
         require_strategy_on_paper(config)

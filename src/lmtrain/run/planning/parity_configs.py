@@ -34,6 +34,8 @@ class Pair:
 def pair_of(config: RunConfig, *, num_steps: int) -> Pair:
     """Make a config of ranks that fits this machine, and one process's of the same micro-batches, eager and plain.
 
+    Where experts are balanced within a micro-batch of all ranks, a step is a single one.
+
     Raises:
         ConfigurationError: The strategy is not one process's by design.
         EnvironmentProblem: Not even two layers fit.
@@ -46,13 +48,19 @@ def pair_of(config: RunConfig, *, num_steps: int) -> Pair:
         steady = with_words(steady, changed)
         if obstacle := _obstacle(steady, num_steps=num_steps):
             raise EnvironmentProblem(f"parity: {obstacle}; set a smaller model.width or batch.context_tokens.")
-    together = with_words(steady, [f"{MICRO_BATCH}={steady.divided(steady.batch).sequences_per_micro_step}"])
+    divided = steady.divided(steady.batch)
+    of_rank = of_all = divided.sequences_per_micro_step
+    if _balances_experts(steady):
+        of_rank, of_all = divided.sequences_per_rank, divided.sequences_per_step
+        changed += [f"{MICRO_BATCH}={of_rank}"] if of_rank != divided.sequences_per_micro_step else []
+    together = with_words(steady, [f"{MICRO_BATCH}={of_rank}"])
     plain = [
         words_of(ModelSpread, lambda spread: spread.most_ranks == 1)[0],
         words_of(CompileFacts, lambda compilation: not compilation.compiles)[0],
         words_of(RecomputeFacts, lambda recompute: recompute.keeps_all)[0],
     ]
-    return Pair(alone=with_words(together, [*plain, "trainer.devices=1"]), together=together, changed=tuple(changed))
+    alone = with_words(together, [*plain, "trainer.devices=1", f"{MICRO_BATCH}={of_all}"])
+    return Pair(alone=alone, together=together, changed=tuple(changed))
 
 
 def require_comparable(config: RunConfig) -> None:
@@ -68,6 +76,11 @@ def require_comparable(config: RunConfig) -> None:
     raise ConfigurationError(
         f"strategy={config.strategy.word} cannot be compared with one process; must be {one_of(found)}."
     )
+
+
+def _balances_experts(config: RunConfig) -> bool:
+    experts = config.model.node("experts")
+    return experts is not None and bool(experts.values.get("load_balance_weight"))
 
 
 def _steady(config: RunConfig) -> RunConfig:

@@ -64,14 +64,18 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     `shape` is the model's, where known: not every model has its heads among its settings.
     """
     spread, model = config.spread, config.model
-    if spread.tensor_ranks == spread.context_ranks == 1:
+    if spread.tensor_ranks == spread.context_ranks == spread.expert_ranks == 1:
         return
     from lmtrain.parallel import group_sizes  # of such strategies alone
+
+    experts = model.node("experts")
+    if spread.expert_ranks > 1:
+        group_sizes.require_expert_shares(spread.expert_ranks, experts and experts.values.get("num_experts"))
+        return
 
     for name in (*group_sizes.UNCUT, *(["latent_attention"] if spread.context_ranks > 1 else [])):
         if model.get(name) or model.node(name) is not None:
             raise group_sizes.no_cuts(name)
-    experts = model.node("experts")
     values = {**model.values, **({f"experts.{name}": size for name, size in experts.values.items()} if experts else {})}
     settings = {name: size for name in group_sizes.SIZES if type(size := values.get(name)) is int}
     sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings
