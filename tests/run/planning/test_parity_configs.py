@@ -20,6 +20,14 @@ def test_one_process_takes_the_same_micro_batches_eagerly_and_nothing_small_is_c
     assert together.tokens_per_step == alone.tokens_per_step
 
 
+def test_experts_balanced_over_all_ranks_are_compared_by_a_step_in_one_micro_batch() -> None:
+    words = ["data=synthetic", "batch.context_tokens=32", "batch.tokens_per_step=256", "batch.micro_batch_sequences=2"]
+    pair = pair_of(config_of("model=mixtral_tiny", *words, *RANKS), num_steps=2)
+    together, alone = (one.divided(one.batch) for one in (pair.together, pair.alone))
+    assert (together.sequences_per_micro_step, alone.sequences_per_micro_step) == (4, 8)
+    assert pair.changed == ("batch.micro_batch_sequences=4",)
+
+
 def test_a_model_too_large_for_the_machine_is_made_smaller_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parity_configs, "available_bytes", lambda: 80_000_000_000)
     step = ["batch.context_tokens=128", "batch.tokens_per_step=1048576", "batch.micro_batch_sequences=2"]
