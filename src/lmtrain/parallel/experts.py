@@ -12,7 +12,7 @@ E experts, R ranks of a group, e = E / R experts of a rank, M rows, D width.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast, final
+from typing import Any, final
 
 import torch
 import torch.distributed as dist
@@ -140,7 +140,8 @@ class ExpertGroups:
         size = self._experts.size()
         layer.matrices = matrices
         run_own = partial(_on_all_ranks, layer.run_experts, size, layer.experts.num_experts // size, group)
-        layer.run_experts = cast("RunExperts", torch.compiler.disable(run_own))
+        eager: Any = torch.compiler.disable(run_own)
+        layer.run_experts = eager
         return [*parts.values()]
 
 
@@ -158,7 +159,7 @@ def _on_all_ranks(run: RunExperts, num_ranks: int, num_own: int, group: str, row
     by_rank = OPERATORS.all_to_all_single(counts.view(num_ranks, num_own), ones, ones, group)
     arriving = OPERATORS.wait_tensor(by_rank)  # [R, e]
     sent, received = torch.stack([counts.view(num_ranks, num_own), arriving]).sum(dim=-1).tolist()
-    arrived = _Exchange.apply(rows, received, sent, group)
+    arrived = _RowExchange.apply(rows, received, sent, group)
     own = (
         torch.arange(num_own, device=rows.device)
         .repeat(num_ranks)
@@ -167,10 +168,10 @@ def _on_all_ranks(run: RunExperts, num_ranks: int, num_own: int, group: str, row
     own, order = own.sort(stable=True)
     places = inverse(order)
     made = TakenRows.apply(run(TakenRows.apply(arrived, order, places, 1), own), places, order, 1)
-    return _Exchange.apply(made, sent, received, group)
+    return _RowExchange.apply(made, sent, received, group)
 
 
-class _Exchange(torch.autograd.Function):
+class _RowExchange(torch.autograd.Function):
     """Send each rank its number of rows, by rank, and return those of all ranks; gradients go back."""
 
     @staticmethod

@@ -227,12 +227,13 @@ class ModelSpread:
             yield from self._of_stream(stream, micro_steps, summed=num_summed * self.gradient_bytes / shards)
         num_blocks = 1 + (stream.num_layers if stream else 0)
         apart = share_of_experts if self.expert_ranks > 1 else 0.0
-        of_shards = [(shards, parts, 1 - apart)]
+        of_shards = [(shards, parts, 1 - apart, num_blocks)]
         if apart:
-            of_shards.append((shards // self.expert_ranks, self.expert_ranks, apart / self.expert_ranks))
+            sharing = self.expert_ranks
+            of_shards.append((shards // sharing, sharing, apart / sharing, num_blocks - 1))
         passes = (2 if self.reshard_after_forward else 1) * micro_steps
         scatters = micro_steps if self.reduces_every_micro_step else 1
-        for num_shards, stride, share in of_shards:
+        for num_shards, stride, share, num_messages in of_shards:
             if num_shards == 1:
                 continue
             rest = share * (num_shards - 1) / num_shards
@@ -242,8 +243,8 @@ class ModelSpread:
                 stride=stride,
                 gathered_bytes=rest * gathered / parts * passes,
                 reduced_bytes=rest * reduced * scatters,
-                num_gathers=num_blocks * passes,
-                num_reductions=num_blocks * scatters,
+                num_gathers=num_messages * passes,
+                num_reductions=num_messages * scatters,
             )
         if (copies := num_ranks // (shards * parts * stages)) > 1:
             yield Collective(
