@@ -44,6 +44,9 @@ CUT: list[dict[str, Any]] = [
     {"model": "capped", "loss": "chunked"},
     {"model": "after"},
     {"model": "olmoe", "recompute": True},
+    {"model": "delta", "recompute": True, "optimizer": "muon"},
+    {"model": "mamba"},
+    {"model": "convolution", "recompute": True},
 ]
 PAIR = STEP | {"strategy": "tensor", "settings": {"tensor_size": 2}}
 

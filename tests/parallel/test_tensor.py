@@ -167,11 +167,11 @@ def llama(**settings: object) -> LanguageModel:
         ({"num_kv_heads": 2}, 3, "model.num_kv_heads=2 into parts. Did you mean 2?"),
         ({"num_heads": 4, "feed_forward_width": 30}, 4, "model.feed_forward_width=30 into parts. Did you mean 3?"),
         ({"vocab_size": 5, "num_heads": 4, "feed_forward_width": 8}, 4, "model.vocab_size=5 into parts"),
-        ({"recurrent_layers": DELTA, "recurrent_pattern": "R"}, 2, "model.recurrent_layers cannot be cut"),
+        ({"recurrent_layers": DELTA, "recurrent_pattern": "R"}, 3, "recurrent_layers.num_key_heads=2 into parts. Did"),
         (
-            {"recurrent_layers": MAMBA, "recurrent_pattern": "F", "single_branch_layers": True},
+            {"recurrent_layers": MAMBA, "recurrent_pattern": "R", "single_branch_layers": True},
             2,
-            "recurrent_layers cannot",
+            "recurrent_layers.num_groups=1 into parts. Did you mean 1?",
         ),
         (
             {"experts": Experts(num_experts=4, num_experts_per_token=2, shared_width=15)},

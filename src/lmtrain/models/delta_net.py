@@ -73,6 +73,10 @@ class GatedDeltaNet(nn.Module):
         self.norm = RMSNorm(heads.value_width, eps=norm_eps)
         self.output = nn.Linear(self.inner_width, width, bias=False)
 
+    def vectors(self) -> list[Tensor]:
+        """Return the numbers of each channel and value head: of the convolution, and of decays."""
+        return [self.convolution, self.decay_bias, self.decay_log]
+
     @property
     def attention_shape(self) -> AttentionShape:
         """Return the accounting's facts: three products of a state a token."""
@@ -91,9 +95,10 @@ class GatedDeltaNet(nn.Module):
             part.flatten(2) for part in self.rates(x).unflatten(-1, (heads.num_key_heads, 2, -1)).unbind(3)
         )
         mixed = torch.cat([part.flatten(2) for part in parts[:3]], dim=-1)
-        mixed = F.silu(causal_convolution(mixed, self.convolution, positions.documents))
+        convolution, decay_bias, decay_log = self.vectors()
+        mixed = F.silu(causal_convolution(mixed, convolution, positions.documents))
         q, k, v = mixed.split((self.key_width, self.key_width, self.inner_width), dim=-1)
-        decays = -self.decay_log.float().exp() * F.softplus(decays.float() + self.decay_bias.float())  # [B, T, H]
+        decays = -decay_log.float().exp() * F.softplus(decays.float() + decay_bias.float())  # [B, T, H]
         made = self._scanned(q, k, v, decays, rates.float().sigmoid(), positions)
         gated = self.norm(made.to(x.dtype)) * F.silu(gates.float())  # [B, T, H, V]
         return self.output(gated.to(x.dtype).flatten(2))

@@ -8,7 +8,7 @@ of C tokens.
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int
@@ -78,6 +78,11 @@ class Mamba2Layer(nn.Module):
         self.norm = RMSNorm(self.inner_width, eps=norm_eps)
         self.output = nn.Linear(self.inner_width, width, bias=heads.biases)
 
+    def vectors(self) -> list[Any]:
+        """Return the numbers of each channel and head: of the convolution, steps, decays, skips and the norm."""
+        of_channels = [self.convolution, self.convolution_bias]
+        return [*of_channels, self.step_bias, self.decay_log, self.skip, self.norm.weight]
+
     @property
     def attention_shape(self) -> AttentionShape:
         """Return the accounting's facts: two products of a state a token, and the convolution."""
@@ -89,25 +94,25 @@ class Mamba2Layer(nn.Module):
         """Mix tokens: [B, T, D] -> [B, T, D]."""
         del value_embedding
         heads = self.heads
-        widths = (self.inner_width, self.convolution.shape[0], heads.num_heads)
+        convolution, bias, step_bias, decay_log, skip, norm = self.vectors()
+        widths = (self.inner_width, convolution.shape[0], heads.num_heads)
         gates, mixed, steps = self.inputs(x).split(widths, dim=-1)
-        mixed = causal_convolution(mixed, self.convolution, positions.documents)
-        if self.convolution_bias is not None:
-            mixed = mixed + self.convolution_bias.to(mixed.dtype)
+        mixed = causal_convolution(mixed, convolution, positions.documents)
+        if bias is not None:
+            mixed = mixed + bias.to(mixed.dtype)
         v, k, q = F.silu(mixed).split((self.inner_width, self.key_width, self.key_width), dim=-1)
         k, q = (part.unflatten(-1, (heads.num_groups, -1)).float() for part in (k, q))  # [B, T, G, K]
         v = v.unflatten(-1, (heads.num_heads, -1)).float()  # [B, T, H, V]
-        steps = F.softplus(steps.float() + self.step_bias.float()).clamp(min=heads.least_step)  # [B, T, H]
-        parts = [q, k, v * steps.unsqueeze(-1), -self.decay_log.float().exp() * steps]
+        steps = F.softplus(steps.float() + step_bias.float()).clamp(min=heads.least_step)  # [B, T, H]
+        parts = [q, k, v * steps.unsqueeze(-1), -decay_log.float().exp() * steps]
         if isinstance(positions.documents, EarlierTokens):
             shape = (heads.num_groups, heads.state_width, heads.num_heads // heads.num_groups, heads.head_width)
             made = positions.documents.recur(parts, shape, state_space_rule)
         else:
             made = state_space_rule(parts, None, positions.documents)[0]
-        made = (made + v * self.skip.float().unsqueeze(-1)).flatten(2) * F.silu(gates.float())
+        made = (made + v * skip.float().unsqueeze(-1)).flatten(2) * F.silu(gates.float())
         normed = rms_norm(made.unflatten(-1, (heads.num_groups, -1)), eps=self.norm.eps).flatten(2)
-        assert self.norm.weight is not None
-        return self.output((normed * self.norm.weight.float()).to(x.dtype))
+        return self.output((normed * norm.float()).to(x.dtype))
 
     def initialize_inputs(self, generator: torch.Generator, *, std: float) -> None:
         """Fill all but the matrix into the residual stream and the norm."""

@@ -4,7 +4,7 @@ The layer is LFM2's (arXiv 2511.23404). B batch, T tokens, D width, C channels, 
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -74,6 +74,10 @@ class GatedConvolution(nn.Module):
         self.convolution_bias = nn.Parameter(torch.zeros(width)) if settings.biases else None
         self.output = nn.Linear(width, width, bias=settings.biases)
 
+    def vectors(self) -> list[Any]:
+        """Return the numbers of each channel."""
+        return [self.convolution, self.convolution_bias]
+
     @property
     def attention_shape(self) -> AttentionShape:
         """Return the accounting's facts."""
@@ -83,9 +87,10 @@ class GatedConvolution(nn.Module):
         """Mix tokens: [B, T, D] -> [B, T, D]."""
         del value_embedding
         before, after, values = self.inputs(x).chunk(3, dim=-1)
-        mixed = causal_convolution(before * values, self.convolution, positions.documents)
-        if self.convolution_bias is not None:
-            mixed = mixed + self.convolution_bias.to(mixed.dtype)
+        convolution, bias = self.vectors()
+        mixed = causal_convolution(before * values, convolution, positions.documents)
+        if bias is not None:
+            mixed = mixed + bias.to(mixed.dtype)
         return self.output(after * mixed)
 
     def initialize_inputs(self, generator: torch.Generator, *, std: float) -> None:

@@ -11,8 +11,10 @@ from lmtrain.errors import ConfigurationError
 VOCABULARY: Final = "vocab_size"
 HEADS: Final = ("num_heads", "num_kv_heads")
 SHARED_WIDTH: Final = "experts.shared_width"
-UNCUT: Final = ("recurrent_layers", "num_future_tokens")  # settings whose layers no group shares
-SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width", SHARED_WIDTH, "experts.dense_width")
+UNCUT: Final = ("num_future_tokens",)  # settings whose layers no group shares
+UNSHARED: Final = ("recurrent_layers", "latent_attention")  # nor a context group
+OF_STATES: Final = ("recurrent_layers.num_key_heads", "recurrent_layers.num_groups")
+SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width", SHARED_WIDTH, "experts.dense_width", *OF_STATES, "width")
 
 
 def require_parts(num_ranks: int, sizes: Mapping[str, int]) -> None:

@@ -23,6 +23,7 @@ from typing_extensions import override
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear, smeared
+from lmtrain.models.mixers import RecurrentLayer
 from lmtrain.models.mixture_of_experts import ExpertMatrices, MixtureOfExperts
 from lmtrain.models.residual_stream import RMSNorm
 
@@ -283,6 +284,16 @@ class TensorLayout:
     def slice_smear(self, smear: Smear) -> None:
         """Let each rank smear its share of the dimensions; their weight is whole on each, and its gradient a part."""
         share_smear(smear, rank=self.rank, num_ranks=self.num_ranks)
+
+    def share_vectors(self, layer: RecurrentLayer, parts: Sequence[Sequence[int]]) -> None:
+        """Let a layer read its share of its fused vectors; they are whole on each rank, and their gradients parts."""
+        whole: Callable[[], list[Any]] = layer.vectors
+        shares = [self._order(widths).chunk(self.num_ranks)[self.rank] for widths in parts]
+
+        def vectors() -> list[Any]:
+            return [None if one is None else one[share] for one, share in zip(whole(), shares, strict=True)]
+
+        layer.vectors = vectors
 
     def share_norm(self, norm: RMSNorm) -> None:
         """Take the root mean square over the features of all ranks: a number a token is added up, and its gradient."""

@@ -8,6 +8,7 @@ tokens at a time, and sends sums per token.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,14 +20,18 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import TokenLoss
 from lmtrain.losses.chunked import VocabularyShard, chunked_total
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.delta_net import GatedDeltaNet
 from lmtrain.models.feed_forward import GELU, SquaredReLU, SwiGLU
 from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.latent_attention import LatentAttention
 from lmtrain.models.llama import Llama, LlamaBlock
+from lmtrain.models.mamba import Mamba2Layer
+from lmtrain.models.mixers import Mixer, RecurrentLayer
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
-from lmtrain.parallel.group_sizes import SHARED_WIDTH, no_cuts, require_parts
+from lmtrain.models.short_convolution import GatedConvolution
+from lmtrain.parallel.group_sizes import OF_STATES, SHARED_WIDTH, no_cuts, require_parts
 from lmtrain.parallel.tensor_layers import Regions, TensorLayout
 
 
@@ -67,8 +72,14 @@ def head_sizes(block: GPT2Block | LlamaBlock) -> dict[str, int]:
     attention = block.self_attention
     if isinstance(attention, LatentAttention):
         return {"num_heads": attention.num_heads}
-    if not isinstance(attention, SelfAttention):
-        raise no_cuts("recurrent_layers")
+    if isinstance(attention, GatedDeltaNet):
+        return {OF_STATES[0]: attention.heads.num_key_heads}
+    if isinstance(attention, Mamba2Layer):
+        return {OF_STATES[1]: attention.heads.num_groups}
+    if isinstance(attention, GatedConvolution):
+        return {"width": attention.output.in_features}
+    if attention is None:
+        return {}
     return {"num_heads": attention.num_heads, "num_kv_heads": attention.num_kv_heads}
 
 
@@ -114,8 +125,7 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
         assert isinstance(block, LlamaBlock)
         name = f"layers.{index}"
         if block.self_attention is not None:
-            cut = _cut_latent_attention if isinstance(block.self_attention, LatentAttention) else _cut_attention
-            cut(block.self_attention, f"{name}.self_attention", layout)
+            _cut_attention(block.self_attention, f"{name}.self_attention", layout)
         if block.feed_forward is not None:
             _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
         for branch in (block.self_attention, block.feed_forward):
@@ -127,20 +137,19 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
     _end(model, layout, outside=("embedding", "value_embeddings", "head"))
 
 
-def _cut_latent_attention(attention: nn.Module, name: str, layout: TensorLayout) -> None:
-    """Share out the heads; all ranks make the latent vectors of all tokens."""
-    assert isinstance(attention, LatentAttention)
-    for part in ("query", "query_up", "latent_up"):
-        if (linear := getattr(attention, part)) is not None:
-            layout.cut_rows(linear, f"{name}.{part}", parts=(linear.out_features,))
+def _cut_attention(attention: Mixer, name: str, layout: TensorLayout) -> None:
     layout.cut_columns(attention.output, f"{name}.output")
-    attention.num_heads //= layout.num_ranks
-
-
-def _cut_attention(attention: nn.Module, name: str, layout: TensorLayout) -> None:
-    assert isinstance(attention, SelfAttention)
+    if isinstance(attention, LatentAttention):  # all ranks make the latent vectors of all tokens
+        for part in ("query", "query_up", "latent_up"):
+            linear: nn.Linear | None = getattr(attention, part)
+            if linear is not None:
+                layout.cut_rows(linear, f"{name}.{part}", parts=(linear.out_features,))
+        attention.num_heads //= layout.num_ranks
+        return
+    if isinstance(attention, RecurrentLayer):
+        _cut_recurrent(attention, name, layout)
+        return
     layout.cut_rows(attention.qkv, f"{name}.qkv", parts=attention.fused_rows["qkv.weight"])
-    layout.cut_columns(attention.output, f"{name}.output")
     if attention.value_gate is not None:
         layout.cut_rows(attention.value_gate, f"{name}.value_gate", parts=(attention.num_kv_heads,))
     if attention.key_smear is not None:
@@ -150,6 +159,32 @@ def _cut_attention(attention: nn.Module, name: str, layout: TensorLayout) -> Non
             layout.share_norm(norm)
     divide_heads(attention, rank=layout.rank, num_ranks=layout.num_ranks)
     attention.fused_rows = {"qkv.weight": attention.widths}
+
+
+def _cut_recurrent(layer: RecurrentLayer, name: str, layout: TensorLayout) -> None:
+    """Share out the heads of states, or the channels of a convolution."""
+    num_ranks = layout.num_ranks
+    if isinstance(layer, GatedConvolution):
+        width = layer.output.in_features * num_ranks
+        layout.cut_rows(layer.inputs, f"{name}.inputs", parts=(width,) * 3)
+        layout.share_vectors(layer, [(width,), (width,)])
+        return
+    keys, inner = layer.key_width, layer.inner_width
+    if isinstance(layer, GatedDeltaNet):  # rows by key head
+        layout.cut_rows(layer.inputs, f"{name}.inputs", parts=(layer.inputs.out_features,))
+        layout.cut_rows(layer.rates, f"{name}.rates", parts=(layer.rates.out_features,))
+        heads, num_heads = layer.heads, layer.heads.num_value_heads
+        layout.share_vectors(layer, [(keys, keys, inner), (num_heads,), (num_heads,)])
+        num_keys = heads.num_key_heads // num_ranks
+        layer.heads = replace(heads, num_key_heads=num_keys, num_value_heads=num_heads // num_ranks)
+    else:
+        heads = layer.heads
+        channels, each = (inner, keys, keys), (heads.num_heads,)
+        layout.cut_rows(layer.inputs, f"{name}.inputs", parts=(inner, *channels, *each))
+        layout.share_vectors(layer, [channels, channels, each, each, each, (inner,)])
+        num_groups = heads.num_groups // num_ranks
+        layer.heads = replace(heads, num_heads=heads.num_heads // num_ranks, num_groups=num_groups)
+    layer.key_width, layer.inner_width = keys // num_ranks, inner // num_ranks
 
 
 def divide_heads(attention: SelfAttention, *, rank: int, num_ranks: int) -> None:

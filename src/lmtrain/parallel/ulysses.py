@@ -25,6 +25,7 @@ from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import Loss, LossTotal, OutputHead
 from lmtrain.models.latent_attention import LatentAttention
 from lmtrain.models.llama import Llama, LlamaBlock
+from lmtrain.models.mixers import RecurrentLayer
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.parallel import group_sizes
 from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, Group, gathered, share_smear, summed
@@ -155,6 +156,8 @@ def require_shares(model: nn.Module, *, num_ranks: int) -> None:
         attention = block.self_attention if isinstance(block, LlamaBlock) else None
         if isinstance(attention, LatentAttention):
             raise group_sizes.no_cuts("latent_attention")
+        if isinstance(attention, RecurrentLayer):
+            raise group_sizes.no_cuts("recurrent_layers")
         smear = attention.key_smear if isinstance(attention, SelfAttention) else None
         group_sizes.require_shares(
             num_ranks,

@@ -68,16 +68,15 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
         return
     from lmtrain.parallel import group_sizes  # of such strategies alone
 
-    experts = model.node("experts")
+    parts = {part: node.values for part in ("experts", "recurrent_layers") if (node := model.node(part)) is not None}
     if spread.expert_ranks > 1:
-        group_sizes.require_expert_shares(spread.expert_ranks, experts and experts.values.get("num_experts"))
+        group_sizes.require_expert_shares(spread.expert_ranks, parts.get("experts", {}).get("num_experts"))
         return
-
-    for name in (*group_sizes.UNCUT, *(["latent_attention"] if spread.context_ranks > 1 else [])):
+    for name in (*group_sizes.UNCUT, *(group_sizes.UNSHARED if spread.context_ranks > 1 else ())):
         if model.get(name) or model.node(name) is not None:
             raise group_sizes.no_cuts(name)
-    values = {**model.values, **({f"experts.{name}": size for name, size in experts.values.items()} if experts else {})}
-    settings = {name: size for name in group_sizes.SIZES if type(size := values.get(name)) is int}
+    values = dict(model.values) | {f"{part}.{name}": size for part, own in parts.items() for name, size in own.items()}
+    settings = {name: size for name in group_sizes.SIZES[:-1] if type(size := values.get(name)) is int}
     sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings
     if spread.context_ranks > 1:
         smears_keys, over_width = model.get("key_smear") is True, model.get("qk_norm_over") == "width"
