@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.accounting.budgets import (
-    NOT_BEGUN,
     Budget,
-    Rate,
     RunSoFar,
     horizon,
 )
@@ -21,8 +19,7 @@ def of(
     num_parameters=100,
     flops_per_token=600,
     epoch_tokens=None,
-    rate=None,
-    done=NOT_BEGUN,
+    **more,
 ):
     return horizon(
         budget,
@@ -30,8 +27,7 @@ def of(
         num_active_parameters=num_parameters,
         flops_per_token=flops_per_token,
         epoch_tokens=epoch_tokens,
-        rate=rate,
-        done=done,
+        **more,
     )
 
 
@@ -82,7 +78,7 @@ def test_token_budget_is_met_and_one_step_less_would_not_be(tokens, tokens_per_s
 
 
 def test_hours_are_steps_at_the_expected_speed():
-    run = of(Budget(hours=2), rate=Rate(seconds_per_step=3.0))
+    run = of(Budget(hours=2), seconds_per_step=3.0)
     assert (run.steps, run.seconds, run.limited_by, run.most_steps) == (2400, 7200.0, "hours", None)
 
 
@@ -90,8 +86,7 @@ def test_hours_are_steps_at_the_expected_speed():
 def test_of_hours_and_dollars_the_one_with_less_left_ends_the_run(usd, limited_by, steps):
     """As after an attempt on twice the devices, whose dollars were spent in half the time."""
     done = RunSoFar(steps=100, seconds=240.0, device_seconds=2100.0)
-    rate = Rate(seconds_per_step=3.0, usd_per_hour=20.0)
-    run = of(Budget(hours=1, usd=usd), rate=rate, done=done)
+    run = of(Budget(hours=1, usd=usd), seconds_per_step=3.0, usd_per_hour=20.0, done=done)
     assert (run.limited_by, run.steps) == (limited_by, steps)
     assert run.seconds_left(done) == (steps - 100) * 3.0
 

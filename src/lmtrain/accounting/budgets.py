@@ -41,14 +41,6 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate:
-    """The devices' seconds for a step, all in it, and the price of all; None: not known."""
-
-    seconds_per_step: float | None = None
-    usd_per_hour: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunSoFar:
     """A run's steps and seconds before its next start; `device_seconds` are those of all devices, by their number."""
 
@@ -124,19 +116,20 @@ def horizon(
     num_active_parameters: int,
     flops_per_token: int,
     epoch_tokens: int | None = None,
-    rate: Rate | None = None,
+    seconds_per_step: float | None = None,
+    usd_per_hour: float | None = None,
     done: RunSoFar = NOT_BEGUN,
 ) -> Horizon:
     """Return the first step at or past the budget.
 
     `num_active_parameters` is the factor of tokens_per_parameter; `flops_per_token` is PaLM's; `epoch_tokens`
-    are those of all rows once, padding included, None where the data is not known; `rate` turns the hours and dollars
-    left by `done` into steps.
+    are those of all rows once, padding included, None where the data is not known. The devices' seconds for a step, all
+    in it, and their price together turn the hours and dollars left by `done` into steps; None of either is not known.
     Raises: ConfigurationError when no budget is set, one is not above 0, dollars are without a price, or epochs
         without data.
     """
     limits = limits_of(budget)
-    seconds = _limit_seconds(limits, rate or Rate())
+    seconds = _limit_seconds(limits, usd_per_hour)
     size_of_step = {
         "steps": 1,
         "tokens": tokens_per_step,
@@ -153,7 +146,7 @@ def horizon(
     left = {name: limit - done.spent(name) for name, limit in seconds.items()}
     time_limit = min(left, key=lambda name: left[name], default=None)
     if time_limit is not None:
-        steps[time_limit] = _steps_within(left[time_limit], rate, done)
+        steps[time_limit] = _steps_within(left[time_limit], seconds_per_step, done)
     limited_by = min(steps, key=lambda name: steps[name])
     tokens = steps[limited_by] * tokens_per_step
     return Horizon(
@@ -164,7 +157,7 @@ def horizon(
         seconds=None if time_limit is None else seconds[time_limit],
         time_limit=time_limit,
         most_steps=most_steps,
-        is_stand_in=limited_by == time_limit and (rate is None or rate.seconds_per_step is None),
+        is_stand_in=limited_by == time_limit and seconds_per_step is None,
     )
 
 
@@ -201,24 +194,24 @@ def _tokens_of_an_epoch(limits: dict[str, float], epoch_tokens: int | None) -> i
     return epoch_tokens or 1
 
 
-def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:
+def _limit_seconds(limits: dict[str, float], usd_per_hour: float | None) -> dict[str, float]:
     """Return the limits of time, in seconds."""
     seconds: dict[str, float] = {}
     if "hours" in limits:
         seconds["hours"] = limits["hours"] * SECONDS_PER_HOUR
     if "usd" in limits:
-        if not rate.usd_per_hour:
+        if not usd_per_hour:
             raise ConfigurationError(
                 f"budget.usd={limits['usd']:g} needs a price: set cluster.usd_per_gpu_hour to the price of one device."
             )
-        seconds["usd"] = limits["usd"] / rate.usd_per_hour * SECONDS_PER_HOUR
+        seconds["usd"] = limits["usd"] / usd_per_hour * SECONDS_PER_HOUR
     return seconds
 
 
-def _steps_within(seconds: float, rate: Rate | None, done: RunSoFar) -> int:
-    if rate is None or rate.seconds_per_step is None:
+def _steps_within(seconds: float, seconds_per_step: float | None, done: RunSoFar) -> int:
+    if seconds_per_step is None:
         return done.steps + STEPS_BEFORE_SPEED_IS_KNOWN
-    return max(1, done.steps, done.steps + math.floor(seconds / rate.seconds_per_step))
+    return max(1, done.steps, done.steps + math.floor(seconds / seconds_per_step))
 
 
 def _first_step_past(limit: float, size_of_step: float, tolerance: float) -> int:

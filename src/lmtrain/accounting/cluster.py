@@ -87,6 +87,10 @@ class Cluster:
         """Count the devices of all nodes."""
         return self.num_nodes * self.devices_per_node
 
+    def usd_per_hour(self, num_devices: int) -> float | None:
+        """Return the price of devices together, None where it is not known."""
+        return None if self.usd_per_gpu_hour is None else self.usd_per_gpu_hour * num_devices
+
     @property
     def known_device(self) -> Device | None:
         """Return the table's row of the configured device, if it has one."""

@@ -50,10 +50,6 @@ class FleetRun:
     flops_per_token: float | None = None
     num_active_parameters: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the terms by name."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Equation:
@@ -167,15 +163,6 @@ def solve_in_whole_devices(run: FleetRun) -> FleetRun:
     return solve(replace(run, num_devices=whole, usd=None, device_hours=None))
 
 
-def found_terms(asked: FleetRun, solved: FleetRun) -> tuple[str, ...]:
-    """Return the computed terms: device hours where devices and hours are not known apart, FLOPs of given devices."""
-    parted = () if solved.num_devices is None else ("device_hours",)
-    found = [name for name in TERMS if getattr(asked, name) is None and getattr(solved, name) and name not in parted]
-    if asked.flops is None and propagate(replace(asked, **dict.fromkeys(SUPPLY))).flops is None:
-        found.append("flops")
-    return tuple(found)
-
-
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
     """A solved run and the terms it was `asked` with.
@@ -195,8 +182,11 @@ class FleetPlan:
 
     @property
     def found(self) -> tuple[str, ...]:
-        """Return the names of the computed terms."""
-        return found_terms(self.asked, self.run)
+        """Return the computed terms: device hours where devices and hours are not known apart, FLOPs of a supply."""
+        asked, parted = self.asked, () if self.run.num_devices is None else ("device_hours",)
+        missing = [name for name in TERMS if getattr(asked, name) is None and name not in parted]
+        of_supply = asked.flops is None and propagate(replace(asked, **dict.fromkeys(SUPPLY))).flops is None
+        return (*(name for name in missing if getattr(self.run, name)), *(["flops"] if of_supply else []))
 
     @property
     def num_parameters(self) -> float:
@@ -256,7 +246,7 @@ class FleetPlan:
         """Return the terms and all derived values as plain numbers."""
         names = ("mfu_is_assumed", "peak_source", "model", "context_tokens", "precision", "bytes_per_parameter")
         derived = ("static_bytes", "fewest_devices", "most_parameters")
-        return self.run.to_json() | {
+        return asdict(self.run) | {
             "found": list(self.found),
             "days": None if self.run.hours is None else self.run.hours / 24,
             **{name: getattr(self, name) for name in (*names, *derived)},

@@ -3,14 +3,11 @@
 torch's own: its step waits for two norms of every tensor (2.13).
 """
 
-from math import inf
-
 import torch
 from torch import nn
 
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.ranges import Range
 from lmtrain.optim.parameter_groups import parameter_groups
 
 
@@ -49,8 +46,8 @@ def adafactor_facts() -> OptimizerFacts:
         takes_shards=False,
         without_rule="its steps are shares of a tensor's own size, which width changes already",
         ranges={
-            "beta2_decay": Range(low=-inf, high=0.0, is_open=False, usual="-0.8"),
-            "clip_threshold": Range(low=1.0, usual="1"),
-            "relative_eps": Range(usual="0.001"),
+            "beta2_decay": {"at_most": 0.0, "usual": "-0.8"},
+            "clip_threshold": {"at_least": 1.0, "usual": "1"},
+            "relative_eps": {"at_least": 0.0, "usual": "0.001"},
         },
     )

@@ -5,7 +5,6 @@ from torch import nn
 
 from lmtrain.accounting.model.optimizer_state import alike
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.ranges import Range
 from lmtrain.optim.parameter_groups import parameter_groups
 from lmtrain.optim.sharded import local
 
@@ -41,5 +40,5 @@ def adagrad_facts() -> OptimizerFacts:
         state=alike(1),
         decay="gradient",
         update="coordinates",
-        ranges={"initial_accumulator": Range(usual="0")},
+        ranges={"initial_accumulator": {"at_least": 0.0, "usual": "0"}},
     )

@@ -109,9 +109,9 @@ def test_the_largest_micro_batch_fits_and_the_next_divisor_does_not() -> None:
 
 
 def test_a_cpu_holds_its_process_the_copy_of_a_save_and_the_holes_of_its_heap() -> None:
-    host = HostMemory(process_bytes=700, heap_share=0.5, workspace_heap_share=0.9, snapshot_from_bytes=12_000)
+    host = HostMemory(process_bytes=700, snapshot_from_bytes=12_000)
     memory = memory_of(setting(1000, activations=5000 / 24, host=host), batch(24))
-    assert (memory.process, memory.snapshot, memory.margin) == (700, 12_000, 2500 + 4500)
+    assert (memory.process, memory.snapshot, memory.margin) == (700, 12_000, 5000 * 0.36 + 5000 * 1.1)
     assert memory_of(setting(1000, host=replace(host, snapshot_from_bytes=None)), batch(24)).snapshot == 0
 
 

@@ -146,10 +146,9 @@ def require_known(name: str, *, key: str, has_peak: bool) -> None:
     if "," in name:
         raise ConfigurationError(f"{key}.device must be one device, as every rank waits for the slowest, got {name}.")
     if not has_peak:
-        matching = [known for known in DEVICES if name.lower() in known.lower()]
-        near = did_you_mean(matching) or suggest(name, DEVICES)
         raise ConfigurationError(
-            f"{key}.device={name} is not in the hardware table; set {key}.peak_flops to its dense peak in FLOP/s.{near}"
+            f"{key}.device={name} is not in the hardware table; set {key}.peak_flops to its dense peak in FLOP/s."
+            f"{_near(name)}"
         )
 
 
@@ -173,11 +172,14 @@ def find_devices(words: str) -> tuple[Device, ...]:
     """
     if found := devices_called(words):
         return found
+    raise ConfigurationError(f"device={words} is not in the hardware table.{_near(words)}")
+
+
+def _near(words: str) -> str:
+    """Suggest the devices with one of these words, vendors apart, or with a similar name."""
     vendors = {name.partition(" ")[0].lower() for name in DEVICES}
-    near = did_you_mean([name for name in DEVICES if (_words(words) - vendors) & _words(name)]) or suggest(
-        words, DEVICES
-    )
-    raise ConfigurationError(f"device={words} is not in the hardware table.{near}")
+    sharing = [name for name in DEVICES if (_words(words) - vendors) & _words(name)]
+    return did_you_mean(sharing) or suggest(words, DEVICES)
 
 
 def _words(name: str) -> set[str]:

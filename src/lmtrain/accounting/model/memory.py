@@ -26,7 +26,7 @@ class Pipeline:
     GPipe makes every forward pass of a step before its first backward pass.
 
     Raises:
-        ConfigurationError: Another schedule, no chunk, or chunks of GPipe.
+        ConfigurationError: No chunk, or chunks of GPipe.
     """
 
     num_stages: int = 1
@@ -34,9 +34,6 @@ class Pipeline:
     schedule: Schedule = "1f1b"
 
     def __post_init__(self) -> None:
-        if self.schedule not in get_args(Schedule):
-            valid = " or ".join(get_args(Schedule))
-            raise ConfigurationError(f"strategy.schedule={self.schedule} is not known; valid: {valid}.")
         if self.num_chunks < 1 or (self._fills_first and self.num_chunks > 1):
             raise ConfigurationError(
                 f"strategy.num_chunks={self.num_chunks} is below 1, or of a schedule without chunks "
@@ -102,16 +99,13 @@ TENSORS_OF_A_WORKSPACE: Final = 3  # logits, their gradient, and log-probabiliti
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemory:
-    """Memory of training on a CPU next to its tensors.
+    """Memory of training on a CPU next to its tensors, but for the holes in its heap.
 
-    `heap_share` and `workspace_heap_share` are the heap's excess over activations and over workspace, as shares.
     Weights and optimizer state of `snapshot_from_bytes` or more are copied for a save in the background; None copies
     nothing.
     """
 
-    process_bytes: int = PROCESS_BYTES
-    heap_share: float = HEAP_SHARE
-    workspace_heap_share: float = WORKSPACE_HEAP_SHARE
+    process_bytes: int
     snapshot_from_bytes: int | None = None
 
 

@@ -5,7 +5,6 @@ from typing import Final
 
 BF16_BYTES: Final = 2
 FP32_BYTES: Final = 4
-BLOCK_VALUES: Final = 256  # of 8-bit state to one fp32 scale
 STATE_PIECE_BYTES: Final = 256 * 1024**2  # of weights whose state is on a device at once, where the host keeps it
 # Of whole matrices under work at once, where a rank works on all: 1.6 GB at 12 bytes of each; a GPU multiplies fewer as
 # fast. All of a GPT-2 of 124M are one bucket.

@@ -144,10 +144,6 @@ def mean_devices(attempts: Sequence[Attempt], *, num_devices: int) -> float:
     return held / whole if whole else float(num_devices)
 
 
-def _kept(attempt: Attempt, redone_from: int | None) -> list[StopwatchReading]:
-    return [each for each in attempt.readings if redone_from is None or each.step <= redone_from]
-
-
 def _redone_from(attempts: Sequence[Attempt]) -> list[int | None]:
     """Return the first step that a later attempt did again, for each; None: it did none."""
     found: list[int | None] = []
@@ -180,7 +176,7 @@ def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:
         overhead = last.seconds.get("host_overhead", 0.0) + after_last_reading - paused
         seconds = {**last.seconds, "host_overhead": overhead}
         return seconds | ({kind: seconds.get(kind, 0.0) + paused} if kind else {})
-    kept = _kept(attempt, redone_from)
+    kept = [each for each in attempt.readings if each.step <= redone_from]
     counted = kept[-1].seconds if kept else attempt.readings[0].seconds
     lost = sum(last.seconds.values()) - sum(counted.values()) + after_last_reading
     return {**counted, LOST: lost}

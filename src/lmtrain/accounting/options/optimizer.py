@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 from lmtrain.accounting.model.optimizer_state import OptimizerState
-from lmtrain.accounting.options.ranges import Range
+from lmtrain.accounting.options.ranges import RATE, Bounds
 from lmtrain.accounting.scaling_laws.mup import Update
 
 HIGHEST_RATE: Final = 10.0  # where a step changes each weight by the rate
@@ -30,17 +30,19 @@ class OptimizerFacts:
     decay: Literal["decoupled", "gradient"] = "decoupled"
     update: Update | None = None
     without_rule: str = "its steps have no rule"
-    ranges: Mapping[str, Range] = field(default_factory=dict[str, Range])
+    ranges: Mapping[str, Bounds] = field(default_factory=dict[str, Bounds])
     never_zero: Mapping[str, str] = field(default_factory=dict[str, str])
     averages_steps: bool = False
     dials_depth: bool = False
     usual_rates: tuple[float, float] = (0.001, 0.5)
 
     @property
-    def rate(self) -> Range:
+    def rate(self) -> Bounds:
         """Return the range of its learning rates, HIGHEST_RATE at most if a step changes each weight by the rate."""
-        why = "" if self.update is None else ": a step changes each weight by about so much"
-        return Range(high=1e4 if self.update is None else HIGHEST_RATE, usual=self.usual_words, is_open=False, why=why)
+        if self.update is None:
+            return {**RATE, "usual": self.usual_words}
+        usual = f"{self.usual_words}, as a step changes each weight by about the rate"
+        return {"at_least": 0.0, "at_most": HIGHEST_RATE, "usual": usual}
 
     @property
     def usual_words(self) -> str:

@@ -2,44 +2,20 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
 
-
-@dataclass(frozen=True, kw_only=True)
-class Range:
-    """The range of a number: at least `low` and at most `high`, or below it; `usual` is its usual value."""
-
-    low: float = 0.0
-    high: float = math.inf
-    usual: str
-    is_open: bool = True
-    why: str = ""
-
-    def refusal(self, value: float) -> str | None:
-        """Return a value's error and its remedy; None for a valid one."""
-        if self.low <= value < self.high or (value == self.high and not self.is_open):
-            return None
-        if self.high == math.inf:
-            rule = f"not a finite number of at least {self.low:g}"
-        elif self.low == -math.inf:
-            rule = f"not a finite number of at most {self.high:g}"
-        else:
-            rule = f"not at least {self.low:g} and {'below' if self.is_open else 'at most'} {self.high:,g}"
-        return f"{rule}{self.why}; {self.usual} is usual"
-
-
-SHARE: Final = Range(high=1.0, usual="0.95")  # of a running mean, kept at each step
-RATE: Final = Range(high=1e4, usual="0.001 to 0.5", is_open=False)
+Bounds = Mapping[str, Any]  # as `require_number` takes them
+SHARE: Final[Bounds] = {"at_least": 0.0, "below": 1.0, "usual": "0.95"}  # of a running mean, kept at each step
+RATE: Final[Bounds] = {"at_least": 0.0, "at_most": 1e4, "usual": "0.001 to 0.5"}
 # Settings with one meaning in all optimizers.
-COMMON: Final[Mapping[str, Range]] = MappingProxyType(
+COMMON: Final[Mapping[str, Bounds]] = MappingProxyType(
     {
         **dict.fromkeys(("momentum", "beta1", "beta2"), SHARE),
-        "weight_decay": Range(usual="0.1"),
-        "eps": Range(low=1e-38, usual="1e-8", why=", which keeps a gradient of 0 from being divided by 0"),
+        "weight_decay": {"at_least": 0.0, "usual": "0.1"},
+        "eps": {"at_least": 1e-38, "usual": "1e-8, as a gradient of 0 is divided by it"},
     }
 )
 COUNTS: Final = (  # of callbacks

@@ -59,28 +59,14 @@ def depth_scaling(depth: int, *, vocab_size: int, tokens_per_step: int | None = 
     """Scale the settings of depth 12 to a depth; `tokens_per_step` None takes the law's batch."""
     growth = num_scaling_parameters(depth, vocab_size=vocab_size) / REFERENCE_SCALING_PARAMETERS
     if tokens_per_step is None:
-        tokens_per_step = best_tokens_per_step(growth)
+        tokens_per_step = nearest_power_of_two(REFERENCE_TOKENS_PER_STEP * growth**BATCH_EXPONENT)
+    lr_factor = (tokens_per_step / REFERENCE_TOKENS_PER_STEP) ** 0.5
     return DepthScaling(
         tokens_per_step=tokens_per_step,
-        lr_factor=batch_lr_factor(tokens_per_step),
-        table_lr_factor=table_lr_factor(nano_width(depth)),
-        weight_decay_factor=batch_lr_factor(tokens_per_step) / growth,
+        lr_factor=lr_factor,
+        table_lr_factor=(nano_width(depth) / REFERENCE_WIDTH) ** -0.5,
+        weight_decay_factor=lr_factor / growth,
     )
-
-
-def best_tokens_per_step(growth: float) -> int:
-    """Return the batch for a run of `growth` times the reference's tokens, as a power of two: 2^19 x growth^0.383."""
-    return nearest_power_of_two(REFERENCE_TOKENS_PER_STEP * growth**BATCH_EXPONENT)
-
-
-def batch_lr_factor(tokens_per_step: int) -> float:
-    """Return a batch's factor on every learning rate: the square root of its ratio to 2^19."""
-    return (tokens_per_step / REFERENCE_TOKENS_PER_STEP) ** 0.5
-
-
-def table_lr_factor(width: int) -> float:
-    """Return a width's factor on the rates of tables and head: the inverse square root of its ratio to 768."""
-    return (width / REFERENCE_WIDTH) ** -0.5
 
 
 def nearest_power_of_two(amount: float) -> int:

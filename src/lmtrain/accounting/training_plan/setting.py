@@ -13,12 +13,15 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilizatio
 from lmtrain.accounting.model.memory import (
     ALLOCATOR_MARGIN,
     BACKWARD,
+    COMPILED_HEAP_SHARE,
     FORWARD,
+    HEAP_SHARE,
     LARGEST_KEPT_BYTES,
     SENT,
     SENT_BLOCK,
     STEP,
     TENSORS_OF_A_WORKSPACE,
+    WORKSPACE_HEAP_SHARE,
     DeviceMemory,
     HostMemory,
     TrainedParameters,
@@ -134,7 +137,8 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
     peak = max(peaks, key=lambda memory: memory.total)
     if setting.host is None:
         return replace(peak, margin=math.ceil(peak.total * ALLOCATOR_MARGIN))
-    return replace(peak, **_on_host(moments_of(setting, batch)[0], setting.host))
+    held = moments_of(setting, batch)[0]
+    return replace(peak, **_on_host(held, setting.host, is_compiled=setting.is_compiled))
 
 
 def moments_of(setting: Setting, batch: BatchPlan, *, stage: int = 0) -> tuple[DeviceMemory, ...]:
@@ -287,15 +291,16 @@ def _at_peak(moments: tuple[DeviceMemory, ...]) -> DeviceMemory:
     return replace(peak, freed=tuple(kind for kind in kinds if any(getattr(one, kind) for one in moments)))
 
 
-def _on_host(held: DeviceMemory, host: HostMemory) -> dict[str, int]:
+def _on_host(held: DeviceMemory, host: HostMemory, *, is_compiled: bool) -> dict[str, int]:
     """Return a CPU's further bytes: a copy for the save, the process and the holes left in its heap by a step."""
     saved, least = held.weights + held.optimizer, host.snapshot_from_bytes
     is_mapped = held.workspace >= TENSORS_OF_A_WORKSPACE * LARGEST_KEPT_BYTES
-    holes = 0.0 if is_mapped else held.workspace * host.workspace_heap_share
+    of_workspace = COMPILED_HEAP_SHARE if is_compiled else WORKSPACE_HEAP_SHARE
+    holes = 0.0 if is_mapped else held.workspace * of_workspace
     return {
         "snapshot": saved if least is not None and saved >= least else 0,
         "process": host.process_bytes,
-        "margin": math.ceil(held.activations * host.heap_share + holes),
+        "margin": math.ceil(held.activations * (COMPILED_HEAP_SHARE if is_compiled else HEAP_SHARE) + holes),
     }
 
 

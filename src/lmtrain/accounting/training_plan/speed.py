@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import Rate
 from lmtrain.accounting.cluster import ASSUMED_MFU, Cluster, Peak
 from lmtrain.accounting.options.strategy import Collective, Stream
 from lmtrain.accounting.training_plan.setting import Setting
@@ -108,15 +107,3 @@ def expected_speed(
         mfu = min(mfu, 1 / again)
         seconds = at_peak / mfu
     return Speed(step_seconds=seconds, mfu_palm=mfu, hfu_palm=min(1.0, mfu * again), source=source)
-
-
-def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int, extra_seconds: float = 0.0) -> Rate:
-    """Return the basis of a budget of time: this speed, None if unknown, and the price of all devices.
-
-    `extra_seconds` are added to each step.
-    """
-    price = cluster.usd_per_gpu_hour
-    return Rate(
-        seconds_per_step=speed.step_seconds + extra_seconds if speed else None,
-        usd_per_hour=None if price is None else price * num_ranks,
-    )

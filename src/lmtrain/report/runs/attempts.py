@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from lmtrain.accounting.observed.time_accounts import (
-    COMPUTE,
-    Attempt,
-    StopwatchReading,
-    TimeBalance,
-    trained_share,
-)
+from lmtrain.accounting.observed.time_accounts import Attempt, StopwatchReading, trained_share
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.visible_text import visible
 from lmtrain.storage import foreign_json
@@ -137,16 +131,11 @@ class OwnSteps:
         return f"{format_quantity(self.inherited_tokens)} of them of {visible(self.fork.run_words)}" if self.fork else ""
 
 
-def own_steps(plan: dict[str, Any], attempts: Sequence[Attempt], fork: Fork | None) -> OwnSteps:
+def own_steps(attempts: Sequence[Attempt], fork: Fork | None, *, tokens_per_step: int) -> OwnSteps:
     """Return the steps up to the last one of the newest attempt that trained."""
-    tokens_per_step = plan.get("batch", {}).get("tokens_per_step", 0)
-    first = fork.step if fork else 0
-    return OwnSteps(
-        fork=fork,
-        last=next((each.last_step for each in reversed(attempts) if each.readings), first),
-        tokens_per_step=tokens_per_step,
-        trained_share=trained_share(attempts, tokens_per_step=tokens_per_step),
-    )
+    last = next((each.last_step for each in reversed(attempts) if each.readings), fork.step if fork else 0)
+    share = trained_share(attempts, tokens_per_step=tokens_per_step)
+    return OwnSteps(fork=fork, last=last, tokens_per_step=tokens_per_step, trained_share=share)
 
 
 @dataclass(frozen=True)
@@ -173,16 +162,6 @@ def logged_speed(points: Sequence[Point], attempts: Sequence[Attempt], *, first_
         counted += point.tokens / point.step * (point.step - since - (since in starts))
         tokens, seconds = tokens + speed * timed, seconds + timed
     return LoggedSpeed(tokens / seconds, seconds, min(1.0, tokens / counted)) if seconds and counted else None
-
-
-def speeds(tokens: int, time: TimeBalance, *, of_steps: float | None) -> dict[str, float | None]:
-    """Return tokens/s over computing time, over whole steps by the log, and over the whole clock."""
-    computing, clock = time.seconds.get(COMPUTE, 0.0), time.wall_seconds
-    return {
-        "computing": tokens / computing if computing else None,
-        "steps": of_steps,
-        "clock": tokens / clock if clock else None,
-    }
 
 
 def speed_words(found: Mapping[str, float | None], write: Callable[[float], str]) -> str:

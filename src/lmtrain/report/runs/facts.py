@@ -6,10 +6,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.time_accounts import Attempt, TimeBalance, balance, device_seconds, mean_devices
+from lmtrain.accounting.observed.time_accounts import (
+    COMPUTE,
+    Attempt,
+    TimeBalance,
+    balance,
+    device_seconds,
+    mean_devices,
+)
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import DataError
-from lmtrain.report.runs.attempts import LoggedSpeed, OwnSteps, logged_speed, own_steps, read_attempts, speeds
+from lmtrain.report.runs.attempts import LoggedSpeed, OwnSteps, logged_speed, own_steps, read_attempts
 from lmtrain.report.runs.held_out import HeldOutScore, held_out_score
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
@@ -81,7 +88,8 @@ class RunRecord:
     @cached_property
     def own(self) -> OwnSteps:
         """Return its own steps, as far as its accounts have them."""
-        return own_steps(self.plan, self.attempts, self.fork)
+        tokens_per_step = self.plan.get("batch", {}).get("tokens_per_step", 0)
+        return own_steps(self.attempts, self.fork, tokens_per_step=tokens_per_step)
 
     @cached_property
     def time(self) -> TimeBalance:
@@ -120,8 +128,10 @@ class RunRecord:
 
     @property
     def speeds(self) -> dict[str, float | None]:
-        """Return tokens/s over computing time, over whole steps, and over the whole clock."""
-        return speeds(self.own.tokens, self.time, of_steps=self.tokens_per_second)
+        """Return tokens/s over computing time, over whole steps by the log, and over the whole clock."""
+        computing, clock = self.time.seconds.get(COMPUTE, 0.0), self.time.wall_seconds
+        over_computing, over_clock = (self.own.tokens / each if each else None for each in (computing, clock))
+        return {"computing": over_computing, "steps": self.tokens_per_second, "clock": over_clock}
 
     @property
     def num_devices(self) -> int:

@@ -8,7 +8,6 @@ import torch
 
 from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Horizon, horizon
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.training_plan.speed import rate_of
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import trained_parameters
 from lmtrain.run.builders.device import build_precision, device_type, fit_attention, fit_loss
@@ -95,7 +94,7 @@ def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: in
         flops_per_token=flops.palm,
         # Where the data is not prepared yet, an epoch is taken to be long, as a run of hours is.
         epoch_tokens=prepared_epoch_tokens(config) or tokens_per_step * STEPS_BEFORE_SPEED_IS_KNOWN,
-        rate=rate_of(config.cluster, None, num_ranks=config.num_ranks),
+        usd_per_hour=config.cluster.usd_per_hour(config.num_ranks),
     )
 
 

@@ -21,7 +21,7 @@ from lmtrain.accounting.training_plan.plan_parts import (
     generation_plan,
 )
 from lmtrain.accounting.training_plan.setting import Setting
-from lmtrain.accounting.training_plan.speed import Speed, expected_speed, rate_of, sent_in_step
+from lmtrain.accounting.training_plan.speed import Speed, expected_speed, sent_in_step
 from lmtrain.accounting.training_plan.step_time import modelled_step
 from lmtrain.run.planning.prepared_tokens import masked_documents
 from lmtrain.run.planning.setting import planned_model
@@ -163,7 +163,8 @@ def _horizon(
         num_active_parameters=facts.shape.num_active_parameters,
         flops_per_token=flops_per_token,
         epoch_tokens=epoch_tokens,
-        rate=rate_of(config.cluster, speed, num_ranks=batch.num_ranks, extra_seconds=writing),
+        seconds_per_step=speed and speed.step_seconds + writing,
+        usd_per_hour=config.cluster.usd_per_hour(batch.num_ranks),
         done=facts.done,
     )
 

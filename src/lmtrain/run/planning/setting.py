@@ -5,15 +5,7 @@ from typing import Any
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilization_format
 from lmtrain.accounting.model.flops import FlopsPerToken
-from lmtrain.accounting.model.memory import (
-    COMPILED_HEAP_SHARE,
-    COMPILER_BYTES,
-    HEAP_SHARE,
-    PROCESS_BYTES,
-    WORKSPACE_HEAP_SHARE,
-    HostMemory,
-    TrainedParameters,
-)
+from lmtrain.accounting.model.memory import COMPILER_BYTES, PROCESS_BYTES, HostMemory, TrainedParameters
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
@@ -91,8 +83,6 @@ def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
     snapshots = (facts.snapshot_from_bytes for facts in callback_facts(config))
     return HostMemory(
         process_bytes=PROCESS_BYTES + (COMPILER_BYTES if is_compiled else 0),
-        heap_share=COMPILED_HEAP_SHARE if is_compiled else HEAP_SHARE,
-        workspace_heap_share=COMPILED_HEAP_SHARE if is_compiled else WORKSPACE_HEAP_SHARE,
         snapshot_from_bytes=min((size for size in snapshots if size is not None), default=None),
     )
 

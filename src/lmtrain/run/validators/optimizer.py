@@ -7,7 +7,7 @@ from typing import Any, Final, TypeGuard
 from lmtrain.accounting.budgets import Horizon, horizon, limits_of
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import LossFacts, ScheduleFacts
-from lmtrain.accounting.options.ranges import COMMON, RATE, Range
+from lmtrain.accounting.options.ranges import COMMON, RATE, Bounds, require_number
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, wrong
@@ -51,9 +51,9 @@ def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
     multipliers = {f"lr_multipliers.{name}": value for name, value in (node.get("lr_multipliers") or {}).items()}
     ranges = {**COMMON, **dict.fromkeys(multipliers, RATE), **found.ranges}
     for name, value in {**node, **multipliers}.items():
-        allowed: Range | None = found.rate if name == "lr" or name.endswith("_lr") else ranges.get(name)
-        if allowed is not None and _is_number(value) and (reason := allowed.refusal(value)):
-            raise ConfigurationError(f"optimizer.{name}={value:g} is {reason}.")
+        allowed: Bounds | None = found.rate if name == "lr" or name.endswith("_lr") else ranges.get(name)
+        if allowed is not None and _is_number(value):
+            require_number(f"optimizer.{name}", value, **allowed)
     lr, decay = node.get("lr"), node.get("weight_decay")
     if lr == 0:
         raise ConfigurationError("optimizer.lr=0 trains nothing; set it above 0, or a group's own rate to 0.")

@@ -1,28 +1,24 @@
 """Parts of a run unfit for its ranks: their number, shares of a product or a sequence, separate workers."""
 
-from typing import Final
-
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
-from lmtrain.accounting.options.ranges import Range
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.errors import ConfigurationError, wrong
+from lmtrain.errors import wrong
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.settings import TrainerSettings
-
-TIMEOUT: Final = Range(low=1.0, high=1e6, usual="600", is_open=False)  # gloo waits for ever for 0 s
 
 
 def require_ranks(config: RunConfig) -> None:
     """Compare the number of ranks with the strategy's, and check their wait for one another."""
     spread, num_ranks = config.spread, config.num_ranks
     seconds = config.strategy.get("timeout_seconds")
-    if seconds is not None and (problem := TIMEOUT.refusal(seconds)):
-        raise ConfigurationError(f"strategy.timeout_seconds={seconds} is {problem}.")
+    if seconds is not None:  # gloo waits forever for 0 s
+        require_number("strategy.timeout_seconds", seconds, at_least=1, at_most=1e6, usual="600")
     spread.require_ranks(num_ranks)
     if spread.most_ranks is not None and num_ranks > spread.most_ranks:
         same = words_of(ModelSpread, lambda other: other.takes_many and other.equals_one_process)
