@@ -26,7 +26,7 @@ class Pipeline:
     GPipe makes every forward pass of a step before its first backward pass.
 
     Raises:
-        ConfigurationError: No chunk, or chunks of GPipe.
+        ConfigurationError: Another schedule, no chunk, or chunks of GPipe.
     """
 
     num_stages: int = 1
@@ -34,6 +34,9 @@ class Pipeline:
     schedule: Schedule = "1f1b"
 
     def __post_init__(self) -> None:
+        if self.schedule not in get_args(Schedule):
+            valid = " or ".join(get_args(Schedule))
+            raise ConfigurationError(f"strategy.schedule={self.schedule} is not known; valid: {valid}.")
         if self.num_chunks < 1 or (self._fills_first and self.num_chunks > 1):
             raise ConfigurationError(
                 f"strategy.num_chunks={self.num_chunks} is below 1, or of a schedule without chunks "

@@ -6,7 +6,18 @@ from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.errors import ConfigurationError
 
 DeltaFormat = Literal["fp32", "bf16"]
-DELTA_BYTES: Final[dict[DeltaFormat, int]] = {"fp32": 4, "bf16": 2}  # of a value
+DELTA_BYTES: Final = {"fp32": 4, "bf16": 2}  # of a value
+
+
+def delta_bytes(delta: str) -> int:
+    """Return the bytes of a value.
+
+    Raises:
+        ConfigurationError: A format unknown here.
+    """
+    if delta not in DELTA_BYTES:
+        raise ConfigurationError(f"strategy.delta must be one of {', '.join(DELTA_BYTES)}, got {delta}.")
+    return DELTA_BYTES[delta]
 
 
 def require_turns(every_steps: int, num_fragments: int) -> None:
