@@ -41,6 +41,7 @@ from lmtrain.parallel.diloco import diloco
 from lmtrain.parallel.fsdp import fsdp
 from lmtrain.parallel.fsdp_tensor import fsdp_tensor
 from lmtrain.parallel.hsdp import hsdp
+from lmtrain.parallel.pipeline import PipelineStrategy, pipeline
 from lmtrain.parallel.replicate import ddp, single
 from lmtrain.parallel.tensor import TensorStrategy, tensor
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
@@ -162,6 +163,7 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
     "fsdp_tensor": partial(fsdp_tensor, compute_dtype=torch.float32),
     "context": partial(context, compute_dtype=torch.float32),
     "diloco": diloco,
+    "pipeline": pipeline,
 }
 
 
@@ -216,7 +218,7 @@ def model_of(module: pl.LightningModule) -> LanguageModel:
 def whole(module: pl.LightningModule, tensors: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
     """Return the tensors of parameters, whole and in the model's own order."""
     strategy = module.trainer.strategy
-    own = strategy.in_model_order(tensors) if isinstance(strategy, TensorStrategy) else tensors
+    own = strategy.in_model_order(tensors) if isinstance(strategy, TensorStrategy | PipelineStrategy) else tensors
     return {
         name: (one.full_tensor() if isinstance(one, DTensor) else one).detach().clone()
         for name, one in own.items()
@@ -237,6 +239,7 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         num_ranks=num_ranks,
         tensor_ranks=parallelism.spread.tensor_ranks,
         context_ranks=parallelism.spread.context_ranks,
+        num_stages=parallelism.spread.pipeline.num_stages,
     )
     with torch.device("meta"):
         model = MODELS[case["model"]](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)

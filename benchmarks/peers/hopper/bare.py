@@ -25,7 +25,7 @@ class BareLoop:
         module = run.module
         model = materialize(module.language_model, device=device, seed=0)
         self.model = module._transforms.apply(model, None)  # noqa: SLF001
-        self.optimizer = module._optimizer(self.model)  # noqa: SLF001
+        self.optimizer = module.make_optimizer(self.model)
         self._folds = can_fold(self.optimizer)
         self.parameters = list(self.model.parameters())
         self._precision = run.trainer.precision_plugin

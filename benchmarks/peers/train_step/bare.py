@@ -27,7 +27,7 @@ class BareSteps:
 
     def __init__(self, module: CausalLMModule, model: LanguageModel, task: Task) -> None:
         self._model = module._transforms.compile(model)  # noqa: SLF001
-        self._optimizer: Any = module._optimizer(self._model)  # noqa: SLF001
+        self._optimizer: Any = module.make_optimizer(self._model)
         self._parameters = list(self._model.parameters())
         self._loss, self._task, self._step = module.loss, task, 0
 

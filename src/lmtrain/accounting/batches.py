@@ -69,17 +69,17 @@ class BatchPlan:
 
     @property
     def num_copies(self) -> int:
-        """Count the neighbours that read the same tokens in every stage."""
-        return self.tensor_ranks * self.context_ranks
+        """Count the neighbours that read the same tokens."""
+        return self.tensor_ranks * self.context_ranks * self.num_stages
 
     @property
     def num_data_ranks(self) -> int:
         """Count the ranks, or groups of them, that read different tokens."""
-        return self.num_ranks // (self.num_copies * self.num_stages)
+        return self.num_ranks // self.num_copies
 
     def data_rank(self, rank: int) -> int:
         """Return whose tokens a rank reads, counted from 0."""
-        return rank // (self.num_copies * self.num_stages)
+        return rank // self.num_copies
 
     @property
     def micro_batch_tokens(self) -> int:

@@ -4,7 +4,8 @@ B batch, T tokens, D width, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +17,25 @@ from lmtrain.models.head import Loss, LossTotal, OutputHead, with_penalty
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 
 IGNORED: Final = -100  # a target that no loss counts
+
+
+class WholeStep(Protocol):
+    """A step of a model that no rank has whole: all micro-batches at once, by the stages of a pipeline."""
+
+    def run(self, batches: Sequence[tuple[Tensor, Tensor, Documents | None]], loss: Loss, *, scale: float) -> LossTotal:
+        """Add up gradients of inputs, targets [B, T] and documents over all data-parallel ranks, times `scale`.
+
+        Return this group's sums over the micro-batches, the same on each of its ranks.
+        """
+        ...
+
+    def norm(self, parameters: Iterable[nn.Parameter]) -> Tensor:
+        """Return the 2-norm of the gradients of all stages: []."""
+        ...
+
+    def sum_over_copies(self, sums: Tensor) -> Tensor:
+        """Add up a tensor over the ranks with the same layers, in place."""
+        ...
 
 
 class LanguageModel(nn.Module, ABC):
@@ -32,6 +52,7 @@ class LanguageModel(nn.Module, ABC):
     shares_beginnings: bool = True  # whether texts that begin alike have the same keys and values there
     reread_beyond: int | None = None  # a cached text that grows longer is read again, once
     start_line: str | None = None  # on this model, printed once at the start of a run
+    whole_step: WholeStep | None = None  # of a model in stages, which does not train a micro-batch at a time
 
     @property
     @abstractmethod

@@ -10,15 +10,17 @@ from typing import cast, final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from typing_extensions import override
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.models.attention.base import Attention, Seen, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
-from lmtrain.models.base import LanguageModel, shape_of
+from lmtrain.models.base import shape_of
 from lmtrain.models.dimensions import check_context, check_heads, check_not_negative, check_positive
 from lmtrain.models.documents import Documents, num_positions, token_positions
 from lmtrain.models.feed_forward import GELU, GeluApproximate
 from lmtrain.models.head import OutputHead
+from lmtrain.models.stages import LayerStream, StagedModel
 from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
 
 
@@ -64,12 +66,14 @@ class GPT2Block(nn.Module):
 
 
 @final
-class GPT2(LanguageModel):
+class GPT2(StagedModel):
     """A decoder of GPT-2's shape; `feed_forward_width` None is four times the width.
 
     Without `biases`, of projections and norms alike, with its own head or with the exact GELU
     (`gelu_approximate="none"`), it is nanoGPT's relative of GPT-2.
     """
+
+    begins_with, ends_with = ("token_embedding", "position_embedding"), ("final_norm", "head")
 
     def __init__(
         self,
@@ -125,8 +129,13 @@ class GPT2(LanguageModel):
 
     def features(
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
-    ) -> tuple[Float[Tensor, "B T D"], None]:
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and no penalty."""
+        stream = self.begin(tokens, documents)
+        return self.end(self.through(stream, range(len(self.layers)), tokens, documents))
+
+    @override
+    def begin(self, tokens: Int[Tensor, "B T"], documents: Documents | None) -> LayerStream:
         num_tokens = tokens.shape[1]
         check_context(num_positions(tokens, documents), self.max_context_tokens)
         if documents is None:
@@ -136,10 +145,21 @@ class GPT2(LanguageModel):
             positions = self.position_embedding(token_positions(documents))  # [B, T, D]
         embedded = self.token_embedding(tokens)
         x = embedded + positions.to(embedded.dtype)
+        return LayerStream(x, x, x)
+
+    @override
+    def through(
+        self, stream: LayerStream, numbers: range, tokens: Int[Tensor, "B T"], documents: Documents | None
+    ) -> LayerStream:
+        x = stream.x
         seen = what_layers_see(self.attention, tokens, documents, windows=(None,))
-        for block in self.layers:
-            x = block(x, seen)
-        return self.final_norm(x), None
+        for index in numbers:
+            x = self.layers[index](x, seen)
+        return stream._replace(x=x)
+
+    @override
+    def end(self, stream: LayerStream) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
+        return self.final_norm(stream.x), None
 
     def output_head(self) -> OutputHead:
         """Return the head's weight, or the token embedding's where they are tied."""

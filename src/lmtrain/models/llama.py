@@ -20,7 +20,7 @@ from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.attention.soft_capped import bent
-from lmtrain.models.base import LanguageModel, shape_of
+from lmtrain.models.base import shape_of
 from lmtrain.models.delta_net import GatedDeltaNet
 from lmtrain.models.dimensions import check_above_zero, check_context, check_not_negative, check_positive
 from lmtrain.models.documents import Documents, EarlierTokens, num_positions
@@ -49,6 +49,7 @@ from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
 from lmtrain.models.residual_stream import Backout, Mix, RMSNorm, SkipStart
 from lmtrain.models.rope import RotaryEmbedding, RotaryScaling
 from lmtrain.models.self_attention import AttentionSettings, NormOver, Positions, QueryKeyNorm, SelfAttention
+from lmtrain.models.stages import LayerStream, StagedModel
 from lmtrain.models.weight_init import fill_linear, fill_normal
 
 
@@ -144,7 +145,7 @@ BACKOUT_START = 0.2
 
 
 @final
-class Llama(LanguageModel):
+class Llama(StagedModel):
     """A decoder with rotary positions, grouped-query attention, RMSNorm and gated feed-forward layers.
 
     One keyword a setting, as the command line types them (`model.num_kv_heads=8`); parts take them in groups.
@@ -163,6 +164,8 @@ class Llama(LanguageModel):
     identity; otherwise depth narrows outputs as in GPT-2. `num_future_tokens` modules behind the layers predict as
     many tokens further on, in training alone: the mean of their losses, times `future_token_weight`, is added.
     """
+
+    begins_with, ends_with = ("embedding",), ("backout", "final_norm", "head")
 
     def __init__(
         self,
@@ -335,11 +338,38 @@ class Llama(LanguageModel):
         """Return the norm before the head."""
         return self.final_norm
 
+    @property
+    @override
+    def handed_on(self) -> tuple[str, ...]:
+        reads = {
+            "embedded": any(block.embedding_skip is not None for block in self._layers),
+            "middle": self.backout is not None,
+            "penalty": any(isinstance(block.feed_forward, MixtureOfExperts) for block in self._layers),
+        }
+        return ("x", *(name for name, is_read in reads.items() if is_read))
+
     def features(
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and the sum of the layers' penalties."""
-        return self._through_layers(tokens, *self._embedded(tokens, documents))
+        places = self._places(tokens, documents)
+        return self._through_layers(tokens, self._embedded(tokens, documents), places)
+
+    @override
+    def begin(self, tokens: Int[Tensor, "B T"], documents: Documents | None) -> LayerStream:
+        embedded = self._embedded(tokens, documents)
+        return LayerStream(embedded.view_as(embedded), embedded, embedded)
+
+    @override
+    def through(
+        self, stream: LayerStream, numbers: range, tokens: Int[Tensor, "B T"], documents: Documents | None
+    ) -> LayerStream:
+        return self._through(stream, numbers, tokens, self._places(tokens, documents))
+
+    @override
+    def end(self, stream: LayerStream) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
+        x = stream.x if self.backout is None else self.backout(stream.x, stream.middle)
+        return self._for_head(self.final_norm(x)), stream.penalty
 
     @override
     def forward(
@@ -352,7 +382,8 @@ class Llama(LanguageModel):
         if targets is None or loss is None or not (self.num_future_tokens and self.training):
             return super().forward(tokens, targets, loss, documents)
         assert not isinstance(documents, EarlierTokens)
-        embedded, places = self._embedded(tokens, documents)
+        places = self._places(tokens, documents)
+        embedded = self._embedded(tokens, documents)
         hidden, penalty = self._through_layers(tokens, embedded, places)
         head, weight = self.output_head(), self._future_token_weight / self.num_future_tokens
         total, added = self.score(head, hidden, targets, loss), [] if penalty is None else [penalty]
@@ -363,10 +394,8 @@ class Llama(LanguageModel):
             added += [further.objective * weight] if penalty is None else [further.objective * weight, penalty]
         return with_penalty(total, torch.stack(added).sum())
 
-    def _embedded(
-        self, tokens: Int[Tensor, "B T"], documents: Documents | None
-    ) -> tuple[Float[Tensor, "B T D"], tuple[Positions, Positions]]:
-        """Embed tokens, and return the places of layers that see all and of those with a window."""
+    def _places(self, tokens: Int[Tensor, "B T"], documents: Documents | None) -> tuple[Positions, Positions]:
+        """Return the places of layers that see all and of those with a window."""
         check_context(num_positions(tokens, documents), self.max_context_tokens)
         seen = what_layers_see(self.attention, tokens, documents, windows=self.windows)
         cos, sin = self.rope(tokens.shape[1], documents)
@@ -374,29 +403,36 @@ class Llama(LanguageModel):
         if self.window_rope is not None:
             cos, sin = self.window_rope(tokens.shape[1], documents)
             of_window = Positions(cos, sin, documents, seen)
+        return positions, of_window
+
+    def _embedded(self, tokens: Int[Tensor, "B T"], documents: Documents | None) -> Float[Tensor, "B T D"]:
         embedded = self.embedding(tokens, documents)
         if self._embedding_multiplier != 1.0:  # rounded to the format of the embedding, as Gemma's is
             embedded = embedded * embedded.new_full((), self._embedding_multiplier)
-        return embedded, (positions, of_window)
+        return embedded
 
     def _through_layers(
         self, tokens: Int[Tensor, "B T"], embedded: Float[Tensor, "B T D"], places: tuple[Positions, Positions]
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
-        x = middle = embedded.view_as(embedded)  # not the same object: the first block would be compiled by itself
-        penalties: list[Tensor] = []
+        x = embedded.view_as(embedded)  # not the same object: the first block would be compiled by itself
+        return self.end(self._through(LayerStream(x, embedded, x), range(len(self._layers)), tokens, places))
+
+    def _through(
+        self, stream: LayerStream, numbers: range, tokens: Int[Tensor, "B T"], places: tuple[Positions, Positions]
+    ) -> LayerStream:
+        x, embedded, middle, before = stream
+        penalties: list[Tensor] = [] if before is None else [before]
         layers = self._layers
-        for index, block in enumerate(layers):
+        for index in numbers:
             name = str(index)
             value_embedding = self.value_embeddings[name](tokens) if name in self.value_embeddings else None
             place = places[self._layer_windows[index] is not None]
-            x, penalty = block(x, embedded, place, value_embedding)
+            x, penalty = layers[index](x, embedded, place, value_embedding)
             if penalty is not None:
                 penalties.append(penalty)
             if index == len(layers) // 2:
                 middle = x
-        if self.backout is not None:
-            x = self.backout(x, middle)
-        return self._for_head(self.final_norm(x)), torch.stack(penalties).sum() if penalties else None
+        return LayerStream(x, embedded, middle, torch.stack(penalties).sum() if penalties else None)
 
     def _for_head(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         return x if self._logit_multiplier == 1.0 else x * self._logit_multiplier

@@ -161,7 +161,8 @@ def fused_matrices(model: nn.Module) -> dict[Tensor, Matrices]:
     for module in model.modules():
         named: Mapping[str, tuple[int, ...]] = getattr(module, "fused_rows", {})
         weights = dict(module.named_parameters()) if named else {}  # `weight` itself may give a copy
-        found |= {weights[name]: Matrices(weights[name].shape, rows) for name, rows in named.items()}
+        here = [(weights[name], rows) for name, rows in named.items() if name in weights]  # other stages have theirs
+        found |= {weight: Matrices(weight.shape, rows) for weight, rows in here}
     return found
 
 

@@ -23,13 +23,17 @@ ALONE = Place()
 
 
 def place_of(tensor: Tensor) -> Place:
-    """Return a parameter's place; a plain one is a copy of the other ranks', as data parallelism keeps it."""
+    """Return a parameter's place; a plain one is a copy of the other ranks', as data parallelism keeps it.
+
+    A strategy with other layers on other ranks sets a parameter's `ranks_with_copies`, a process group.
+    """
     if isinstance(tensor, DTensor):
         *copies, last = tensor.placements
         is_sliced = last == Shard(0) and all(place.is_replicate() for place in copies)
         return Place(tensor.device_mesh.get_group(len(copies)), is_sliced=True) if is_sliced else ALONE
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        return Place(distributed.group.WORLD)
+        ranks: ProcessGroup | None = getattr(tensor, "ranks_with_copies", distributed.group.WORLD)
+        return Place(ranks) if ranks is not None and ranks.size() > 1 else ALONE
     return ALONE
 
 

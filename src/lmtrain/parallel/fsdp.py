@@ -202,9 +202,12 @@ class FullyShardedStrategy(ModelParallelStrategy):
     @override
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return this rank's part of an optimizer's state as it is."""
+        return self.named_state(optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer)
+
+    def named_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return this rank's part of an optimizer's state by names, with the groups of a checkpoint."""
         assert self.model is not None
-        plain = optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer
-        return get_optimizer_state_dict(self.model, plain)
+        return get_optimizer_state_dict(self.model, optimizer)
 
     @override
     def save_checkpoint(
@@ -248,7 +251,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
         read_shards(weights, sharded)
         self.take_weights(weights[WEIGHTS])
         for index, optimizer in enumerate(self.optimizers):
-            state = {sharded_name(index): get_optimizer_state_dict(self.model, optimizer)}
+            state = {sharded_name(index): self.named_state(optimizer)}
             read_shards(state, sharded)
             self.take_optimizer_state(optimizer, state[sharded_name(index)])
 
@@ -257,8 +260,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
         assert self.model is not None
         self.take_weights(part_weights(whole[WEIGHTS], get_model_state_dict(self.model)))
         for optimizer, state in zip(self.optimizers, whole[OPTIMIZERS], strict=True):
-            like = get_optimizer_state_dict(self.model, optimizer)
-            self.take_optimizer_state(optimizer, part_optimizer_state(state, like))
+            self.take_optimizer_state(optimizer, part_optimizer_state(state, self.named_state(optimizer)))
 
     def take_weights(self, weights: dict[str, Any]) -> None:
         """Fill the module from this rank's part of the weights."""

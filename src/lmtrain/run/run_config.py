@@ -113,13 +113,17 @@ class RunConfig:
         """
         spread = self.spread
         spread.require_ranks(self.num_ranks)
-        return plan_batches(
-            batch or self.batch,
+        asked = batch or self.batch
+        divided = plan_batches(
+            asked,
             num_ranks=self.num_ranks,
             tensor_ranks=spread.tensor_ranks,
             context_ranks=spread.context_ranks,
             num_stages=spread.pipeline.num_stages,
         )
+        if not asked.is_auto:
+            spread.pipeline.require_micro_steps(divided)
+        return divided
 
     def changed(self, **groups: Any) -> "RunConfig":
         """Return the reading of the same config with other groups, each a node or plain values."""

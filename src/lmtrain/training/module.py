@@ -86,7 +86,7 @@ class CausalLMModule(pl.LightningModule):
         self.outer = outer
         self.objective = objective
         self._before_training = before_training
-        self._optimizer = optimizer
+        self.make_optimizer = optimizer
         self._scheduled = partial(
             Hyperparameters, lr=schedule, momentum=momentum_schedule, weight_decay=weight_decay_schedule
         )
@@ -132,7 +132,7 @@ class CausalLMModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         """Build the optimizer on the final (perhaps sharded) parameters, with the schedules of its values."""
-        optimizer = self._optimizer(self.language_model)
+        optimizer = self.make_optimizer(self.language_model)
         require_each_once(self.language_model, optimizer)
         self.step = self._make_step(
             model=self.language_model,

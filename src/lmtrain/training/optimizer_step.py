@@ -24,6 +24,9 @@ An `objective` other than the loss of next tokens (preferences) takes its place 
 micro-batch's sums. The reference model's log-probabilities were computed before the first step and are in the batch; a
 second, frozen model would be called there, after the first.
 
+A model in pipeline stages runs all micro-batches of a step at once, in the last one's `backward`; `forward` collects
+them until then.
+
 One of rewards (GRPO) writes there too: the loader reads questions ahead, and the answers to a micro-batch of them are
 written inside `share_of`, with the weights that `settle` left.
 """
@@ -46,7 +49,7 @@ from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.objectives.objective import Objective, ObjectiveSums
 from lmtrain.training.spikes import SpikeFilter, Undo
 from lmtrain.training.step_metrics import StepMetrics, StepSums
-from lmtrain.training.token_batch import TokenBatch, training_tokens
+from lmtrain.training.token_batch import TokenBatch, TrainingTokens, training_tokens
 from lmtrain.training.weight_average import WeightAverage
 
 Sums = LossTotal | ObjectiveSums
@@ -84,10 +87,15 @@ class OptimizerStep:
         micro_steps, ranks = self.batch.accumulation_micro_steps, self.batch.num_data_ranks
         self._loss_weight = micro_steps * ranks / self.batch.tokens_per_step
         self._tokens_per_step = self.batch.tokens_per_step // (1 if self.outer is None else ranks)  # of a gradient
+        self._whole_step = self.model.whole_step
+        self._collected: list[TrainingTokens] = []
         self._undo: tuple[Undo, Tensor] | None = None
 
     def forward(self, batch: Tensor | TokenBatch) -> Tensor:
         """Return this micro-batch's share of the step's loss from ids [B, T + 1] or a TokenBatch."""
+        if self._whole_step is not None:
+            self._collected.append(training_tokens(batch))
+            return self._collected[-1].inputs.new_zeros((), dtype=torch.float32)
         total, loss = self.share_of(batch)
         self.metrics.add_micro_step(total)
         return loss
@@ -102,8 +110,13 @@ class OptimizerStep:
         return total, total.objective * self._loss_weight
 
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
-        """Add this micro-batch's gradients."""
-        loss.backward(*arguments, **settings)
+        """Add this micro-batch's gradients, or with a step's last one those of all stages."""
+        if self._whole_step is None:
+            loss.backward(*arguments, **settings)
+        elif len(self._collected) == self.batch.accumulation_micro_steps:
+            total = self._whole_step.run(self._collected, self.loss, scale=1 / self.batch.tokens_per_step)
+            self.metrics.add_micro_step(total)
+            self._collected = []
 
     def prepare(self, step: int, total_steps: int) -> None:
         """Make gradients and optimizer ready for step number `step`, counted from 0, and record the step."""
@@ -119,7 +132,8 @@ class OptimizerStep:
         Return their norm [] before clipping.
         """
         divisor = count.clamp(min=1) / self._tokens_per_step  # no token of a whole step may carry loss
-        undivided = global_norm(self._parameters)
+        find_norm = global_norm if self._whole_step is None else self._whole_step.norm
+        undivided = find_norm(self._parameters)
         norm = undivided / divisor
         if self.gradient_clip_norm is not None:
             divisor = torch.maximum(divisor, undivided / self.gradient_clip_norm)
@@ -149,7 +163,7 @@ class OptimizerStep:
             self._undo = None
         for parameter in self._parameters:
             parameter.grad = None
-        balance(self._balanced, sum_over_ranks)
+        balance(self._balanced, sum_over_ranks if self._whole_step is None else self._whole_step.sum_over_copies)
         if self.outer is not None:
             self.outer.after(step, is_last=is_last)
         if self.weight_average is not None:

@@ -9,24 +9,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
+from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.errors import ConfigurationError
 
-Schedule = Literal["gpipe", "1f1b"]
+Schedule = Literal["gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv"]
+# Of the wait of 1F1B, where a backward pass takes twice a forward pass: gradients of weights fill the rest, arXiv
+# 2401.10241 section 2.3 and, for the V, 2405.15362.
+WAITS: Final[Mapping[str, float]] = {"interleaved_zero_bubble": 1 / 3, "zbv": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """Neighbouring ranks with a stage of the layers each; a single stage is the plain case.
 
-    `num_chunks` are the parts of a rank's layers, with a micro-batch's visits to the others in between (interleaved
-    1F1B).
-    GPipe makes every forward pass of a step before its first backward pass.
+    `num_chunks` are the parts of a rank's layers, with a micro-batch's visits to the others in between: 1F1B with
+    several is interleaved 1F1B. GPipe makes every forward pass of a step before its first backward pass. The schedules
+    without most of the wait compute gradients of weights apart from those of activations; in `zbv` a rank has one part
+    on the way there and one on the way back.
 
     Raises:
-        ConfigurationError: Another schedule, no chunk, or chunks of GPipe.
+        ConfigurationError: Another schedule, or a number of chunks that it does not have.
     """
 
     num_stages: int = 1
@@ -37,11 +42,24 @@ class Pipeline:
         if self.schedule not in get_args(Schedule):
             valid = " or ".join(get_args(Schedule))
             raise ConfigurationError(f"strategy.schedule={self.schedule} is not known; valid: {valid}.")
-        if self.num_chunks < 1 or (self._fills_first and self.num_chunks > 1):
+        least = 2 if self.schedule in ("interleaved_1f1b", "zbv") else 1
+        most = {"gpipe": 1, "zbv": 2}.get(self.schedule, self.num_chunks)
+        if not least <= self.num_chunks <= most:
+            rule = f"{least}" if self.schedule in ("gpipe", "zbv") else f"{least} or more"
             raise ConfigurationError(
-                f"strategy.num_chunks={self.num_chunks} is below 1, or of a schedule without chunks "
-                f"(strategy.schedule={self.schedule}). Did you mean 1?"
+                f"strategy.num_chunks: must be {rule} with strategy.schedule={self.schedule}, got {self.num_chunks}. "
+                f"Did you mean {least}?"
             )
+
+    @property
+    def num_parts(self) -> int:
+        """Return the parts of the model over all ranks."""
+        return self.num_stages * self.num_chunks
+
+    @property
+    def schedule_run(self) -> Schedule:
+        """Return the schedule by its full name."""
+        return "interleaved_1f1b" if self.schedule == "1f1b" and self.num_chunks > 1 else self.schedule
 
     @property
     def _fills_first(self) -> bool:
@@ -54,21 +72,46 @@ class Pipeline:
             ConfigurationError: With the nearest number.
         """
         most = max(1, num_layers // self.num_chunks)
-        if self.num_stages > 1 and self.num_stages * self.num_chunks > num_layers:
+        if self.num_stages > 1 and self.num_parts > num_layers:
             raise ConfigurationError(
                 f"strategy.num_stages={self.num_stages} x strategy.num_chunks={self.num_chunks} are more parts than "
                 f"the model's {num_layers} layers. Did you mean strategy.num_stages={most}?"
             )
 
+    def require_micro_steps(self, batch: BatchPlan) -> None:
+        """Refuse micro-steps that the schedule cannot lay out: fewer than stages, or rounds of unequal length.
+
+        Raises:
+            ConfigurationError: With the nearest micro batch.
+        """
+        if self._lays_out(batch.accumulation_micro_steps):
+            return
+        asked, total = batch.sequences_per_micro_step, batch.sequences_per_rank
+        fits = [size for size in batch.micro_batches() if self._lays_out(total // size)]
+        nearest = min(fits, key=lambda size: abs(size - asked), default=None)
+        rounds = "" if self.schedule_run == "1f1b" else ", in rounds of as many each"
+        raise ConfigurationError(
+            f"{MICRO_BATCH}: must give a step at least strategy.num_stages={self.num_stages} micro-batches{rounds} "
+            f"with strategy.schedule={self.schedule}, got {asked}, which gives {batch.accumulation_micro_steps}. "
+            f"Did you mean {'strategy.schedule=gpipe' if nearest is None else nearest}?"
+        )
+
+    def _lays_out(self, num_micro_steps: int) -> bool:
+        if self.num_stages == 1 or self.schedule in ("gpipe", "zbv"):
+            return True
+        rounds = num_micro_steps // self.num_stages
+        return rounds > 0 and (self.schedule_run == "1f1b" or num_micro_steps % rounds == 0)
+
     def bubble_share(self, num_micro_steps: int) -> float:
-        """Return a stage's share of waiting in a step: (P - 1) / (m v + P - 1)."""
-        waits = self.num_stages - 1
+        """Return a stage's share of waiting in a step: (P - 1) / (m v + P - 1), or less of the wait."""
+        waits = (self.num_stages - 1) * WAITS.get(self.schedule, 1.0)
         return waits / (num_micro_steps * self.num_chunks + waits)
 
     def kept_share(self, num_micro_steps: int, *, stage: int = 0) -> float:
         """Return a stage's activations at most, counted from 0, in those of one micro-batch of the whole model."""
         stages, chunks, later = self.num_stages, self.num_chunks, self.num_stages - 1 - stage
         in_flight = stages + (2 * later + 1 - stages) / chunks if chunks > 1 else later + 1
+        in_flight = stages if self.schedule == "zbv" else in_flight
         return (num_micro_steps if self._fills_first else min(in_flight, num_micro_steps)) / stages
 
     def held_share(self, *, num_total: int, num_outside_blocks: int, num_at_end: int) -> float:

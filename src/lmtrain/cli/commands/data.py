@@ -85,7 +85,7 @@ def _document(step: "TrainedStep", piece: "DocumentPiece") -> Document:
     worst = piece.ids[max(0, piece.worst - before) : piece.worst + after]
     return {
         "sequence": piece.row,
-        "rank": rank * batch.num_copies * batch.num_stages,
+        "rank": rank * batch.num_copies,
         "micro_step": within // batch.sequences_per_micro_step,
         "row": int(step.numbers[piece.row]),
         "first_token": piece.start,

@@ -44,7 +44,7 @@ def build_optimizer(
         optimizer = _build(make, model, option=option)
         if config.optimizer_cpu_offload:
             optimizer = keep_state_on_host(optimizer)
-        if rank == 0:
+        if rank == 0 and model.whole_step is None:  # a stage has but a part of each group
             print("\n  ".join([f"optimizer={option}", *group_lines(optimizer)]), flush=True)
         return optimizer
 

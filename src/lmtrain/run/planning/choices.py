@@ -264,7 +264,8 @@ def require_parts_of_strategy(config: RunConfig) -> None:
         ConfigurationError: One of them is not for it.
     """
     require_settings(config)
-    if max(config.spread.tensor_ranks, config.spread.context_ranks, config.spread.expert_ranks) > 1:
+    spread = config.spread
+    if max(spread.tensor_ranks, spread.context_ranks, spread.expert_ranks, spread.pipeline.num_stages) > 1:
         from lmtrain.run.builders.model import require_strategy_on_paper
 
         require_strategy_on_paper(config)

@@ -24,7 +24,7 @@ from lmtrain.run.schema.facts import require_facts
 from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.callbacks import callback_facts
 from lmtrain.run.validators.optimizer import require_float8_head, require_offload, require_rounding
-from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_workers
+from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_stages, require_workers
 from lmtrain.run.validators.task import example_rows, objective_facts, require_adaptable, require_whole_sequences
 
 
@@ -47,6 +47,7 @@ def planned_setting(config: RunConfig) -> Setting:
     require_rounding(config)
     require_parts(config)
     require_workers(config)
+    require_stages(config)
     require_adaptable(config)
     require_ranks(config)
     require_whole_sequences(config)

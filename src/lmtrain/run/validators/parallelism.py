@@ -1,8 +1,9 @@
 """Parts of a run unfit for its ranks: their number, shares of a product or a sequence, separate workers."""
 
+from lmtrain.accounting.model.memory import WAITS
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import LossFacts
+from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.strategy import ModelSpread
@@ -82,6 +83,32 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     rule = f"that takes a shard of the vocabulary, with strategy={config.strategy.word}"
     config.require_option(LossFacts, lambda loss: loss.takes_shards, rule, unstated=LossFacts())
     group_sizes.require_parts(spread.tensor_ranks, sizes)
+
+
+def require_stages(config: RunConfig) -> None:
+    """Refuse parts that a pipeline's stages do not train with."""
+    pipeline = config.spread.pipeline
+    if pipeline.num_stages == 1:
+        return
+    strategy = f"with strategy={config.strategy.word}"
+    precision = config.facts(PrecisionFacts, has_bf16=True)
+    if precision is not None and not _fits_stages(precision):
+        fits = words_of(PrecisionFacts, _fits_stages, has_bf16=True)
+        raise wrong("precision", f"one with fp32 weights and no scales {strategy}", config.precision.word, one_of(fits))
+    if config.health.recompute_every_steps is not None:
+        raise wrong("health.recompute_every_steps", f"null {strategy}", config.health.recompute_every_steps, "null")
+    if pipeline.schedule not in WAITS:
+        return
+    schedule = f"with strategy.schedule={pipeline.schedule}, which goes through a stage twice"
+    compiles, recomputes = config.compilation.compiles, config.facts(RecomputeFacts) or RecomputeFacts(recomputes=False)
+    for node, is_on in ((config.compile, compiles), (config.recompute, recomputes.recomputes)):
+        if is_on:
+            raise wrong(node.key, f"none {schedule}", node.word, f"{node.key}=none")
+
+
+def _fits_stages(precision: PrecisionFacts) -> bool:
+    """Return whether each stage alone can compute in it: copies of a tied table round alike, no scale is shared."""
+    return precision.bytes_of.weights == 4 and precision.bytes_of.matmul not in ("fp8", "fp16")
 
 
 def require_workers(config: RunConfig) -> None:

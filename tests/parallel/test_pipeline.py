@@ -1,0 +1,169 @@
+"""Stages of a pipeline on two ranks, and two such pipelines, held to a single process and resumed elsewhere.
+
+One process takes the same micro-batches: the penalties of routers are of each by itself.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.model.memory import Pipeline
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.llama import Llama
+from lmtrain.parallel.pipeline_parts import cut_layers, holders, require_staged
+from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
+
+TWO: dict[str, Any] = {"num_stages": 2}
+FOUR: dict[str, Any] = {"num_stages": 2, "num_chunks": 2}
+CASES: list[dict[str, Any]] = [
+    {"model": "llama", "optimizer": "muon", "loss": "plain", "settings": TWO, "recompute": True},
+    {"model": "qwen", "optimizer": "adamw", "loss": "chunked", "settings": TWO},  # tied
+    {"model": "gpt2", "optimizer": "adamw", "loss": "plain", "settings": TWO | {"schedule": "gpipe"}},  # tied
+    {"model": "nano", "optimizer": "muon", "loss": "chunked", "settings": TWO},
+    {"model": "latent", "optimizer": "adamw", "loss": "chunked", "settings": TWO},  # experts
+    {"model": "mamba", "optimizer": "adamw", "loss": "chunked", "settings": FOUR},
+    {
+        "model": "mamba",
+        "optimizer": "muon",
+        "loss": "chunked",
+        "settings": FOUR | {"schedule": "interleaved_zero_bubble"},
+    },
+    {"model": "delta", "optimizer": "adamw", "loss": "plain", "settings": FOUR | {"schedule": "zbv"}},  # experts
+]
+MICRO = {"micro_batch_sequences": 2}
+STAGES = {"strategy": "pipeline", **MICRO}
+ALONE = {"strategy": "single", **MICRO}
+
+
+def alone_of(case: dict[str, Any]) -> dict[str, Any]:
+    return ALONE | {name: value for name, value in case.items() if name not in ("settings", "recompute")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the checkpoints."""
+    return tmp_path_factory.mktemp("stages")
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> list[Found]:
+    """All trainings in one process; the tied one saves its first step."""
+    cases = [alone_of(case) for case in CASES]
+    cases[1] |= {"save_to": "whole"}
+    return trained(folder, cases)
+
+
+@pytest.fixture(scope="module")
+def staged(folder: Path, alone: list[Found]) -> list[Found]:
+    """All on two stages; then from the first's and from one process's checkpoint of a first step."""
+    assert alone
+    cases = [STAGES | case for case in CASES]
+    again = [cases[0] | {"resume": "stages"}, cases[1] | {"resume": "whole", "settings": TWO | {"schedule": "gpipe"}}]
+    return trained(folder, [cases[0] | {"save_to": "stages"}, *cases[1:], *again], num_ranks=2)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_losses_gradients_and_weights_are_those_of_one_process(
+    staged: list[Found], alone: list[Found], case: int
+) -> None:
+    require_same(staged[case], alone[case])
+    assert min(alone[case]["norms"].values()) > CLIP, "every step is clipped"
+
+
+@pytest.mark.distributed
+def test_a_resumed_pipeline_goes_on_to_the_last_bit(staged: list[Found]) -> None:
+    straight, resumed = staged[0], staged[-2]
+    assert resumed["losses"] == {step: straight["losses"][step] for step in (2, 3)}
+    for name, weight in straight["weights"].items():
+        assert torch.equal(resumed["weights"][name], weight), name
+
+
+@pytest.mark.distributed
+def test_stages_go_on_from_one_process_and_one_process_from_stages(
+    folder: Path, staged: list[Found], alone: list[Found]
+) -> None:
+    require_same_end(staged[-1], alone[1])
+    (single,) = trained(folder, [alone_of(CASES[0]) | {"resume": "stages"}])
+    require_same_end(single, alone[0])
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_two_pipelines_with_rows_of_their_own_train_as_one_process(folder: Path, alone: list[Found]) -> None:
+    found = trained(folder, [STAGES | CASES[case] for case in (0, 1, 4)], num_ranks=4)
+    for one, case in zip(found, (0, 1, 4), strict=True):
+        require_same(one, alone[case])
+
+
+def llama(**settings: Any) -> Llama:
+    sizes = {"width": 8, "num_layers": 6, "num_heads": 2, "feed_forward_width": 16, "vocab_size": 16}
+    with torch.device("meta"):
+        return Llama(**{**sizes, "max_context_tokens": 8, **settings})
+
+
+def test_layers_are_cut_by_their_time_and_the_head_counts() -> None:
+    assert cut_layers(llama(), num_parts=3) == [range(2), range(2, 4), range(4, 6)]
+    # A head of 8 x 220 numbers is as long as some 2.6 layers.
+    assert cut_layers(llama(vocab_size=220), num_parts=2) == [range(4), range(4, 6)]
+
+
+def test_every_parameter_is_in_one_part_and_a_tied_table_in_two() -> None:
+    model = llama(tie_embeddings=True, value_embedding_layers=(1, 5))
+    found = holders(model, cut_layers(model, num_parts=3))
+    shared = {name: parts for name, parts in found.items() if len(parts) > 1 and not name.startswith("rope.")}
+    assert shared == {"embedding.token.weight": {0, 2}}
+    assert found["value_embeddings.1.weight"] == {0}
+    assert found["value_embeddings.5.weight"] == found["final_norm.weight"] == {2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "pipeline", "message"),
+    [
+        ({}, {"num_stages": 8}, r"more parts than the model's 6 layers\. Did you mean strategy\.num_stages=6"),
+        ({"num_future_tokens": 1}, {"num_stages": 2}, r"model\.num_future_tokens: must be 0"),
+    ],
+)
+def test_a_model_that_cannot_be_cut_is_refused_with_what_can(
+    settings: dict[str, Any], pipeline: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        require_staged(llama(**settings), pipeline=Pipeline(**pipeline))
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "num_micro_steps", "message"),
+    [
+        ({"num_stages": 4}, 3, r"at least strategy\.num_stages=4.*got 9, which gives 3\. Did you mean 3\?"),
+        ({"num_stages": 2, "num_chunks": 2}, 27, r"in rounds of.*got 1, which gives 27\. Did you mean 9\?"),
+        ({"num_stages": 32}, 9, r"Did you mean strategy\.schedule=gpipe\?"),
+    ],
+)
+def test_micro_steps_that_a_schedule_cannot_lay_out_are_refused(
+    pipeline: dict[str, Any], num_micro_steps: int, message: str
+) -> None:
+    batch = BatchPlan(
+        context_tokens=8,
+        sequences_per_micro_step=27 // num_micro_steps,
+        accumulation_micro_steps=num_micro_steps,
+        num_ranks=pipeline["num_stages"],
+        num_stages=pipeline["num_stages"],
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        Pipeline(**pipeline).require_micro_steps(batch)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"schedule": "zbv"}, r"strategy\.num_chunks: must be 2 .*got 1\. Did you mean 2\?"),
+        ({"schedule": "gpipe", "num_chunks": 2}, r"strategy\.num_chunks: must be 1 .*got 2\. Did you mean 1\?"),
+        ({"schedule": "interleaved_1f1b"}, r"must be 2 or more"),
+    ],
+)
+def test_chunks_that_a_schedule_does_not_have_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Pipeline(num_stages=4, **settings)
