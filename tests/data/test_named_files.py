@@ -1,4 +1,4 @@
-"""Prompts, answers and texts come through the reader of sources: compressed, in other encodings, in any kind of table."""
+"""Prompts, answers and texts come through the reader of sources: compressed, in other encodings, in any table."""
 
 import gzip
 from pathlib import Path
@@ -31,5 +31,5 @@ def test_a_text_that_cannot_be_read_is_refused(name: str, data: bytes, problem: 
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=problem):
         read_texts(tmp_path / name, flag="--text")
-    with pytest.raises(ConfigurationError, match="--text: .* is not a file"):
+    with pytest.raises(ConfigurationError, match=r"--text: .* is not a file"):
         read_texts(tmp_path / "absent", flag="--text")

@@ -47,7 +47,9 @@ class TokenFile:
     def ids(self) -> Ids:
         """Return the ids, mapped from the disk."""
         shape = (self.num_tokens,)
-        return np.memmap(self.path, DTYPES[self.dtype], mode="r", offset=self.offset_bytes, shape=shape).view(np.ndarray)
+        return np.memmap(self.path, DTYPES[self.dtype], mode="r", offset=self.offset_bytes, shape=shape).view(
+            np.ndarray
+        )
 
 
 def read_datatrove(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
@@ -75,7 +77,9 @@ def read_llm_c(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     magic, version, num_tokens = (int(value) for value in header[:3]) if len(header) == 256 else [0] * 3
     if magic not in LLM_C_VERSIONS:
         known = ", ".join(map(str, LLM_C_VERSIONS))
-        raise DataError(f"{path} begins with {magic}, not with a magic number of llm.c ({known}); nanogpt has no header.")
+        raise DataError(
+            f"{path} begins with {magic}, not with a magic number of llm.c ({known}); nanogpt has no header."
+        )
     if version != LLM_C_VERSIONS[magic]:
         raise DataError(f"{path} is version {version} of magic {magic}; expected version {LLM_C_VERSIONS[magic]}.")
     found = LLM_C_DTYPES[magic]
@@ -148,7 +152,9 @@ def _megatron_header(index: Path) -> tuple[int, int, int]:
         raise DataError(f"{index} is version {version}; expected version 1.")
     expected = MEGATRON_HEADER.size + num_sequences * 12 + num_starts * 8
     if num_bytes < expected:
-        raise DataError(f"{index} has {num_bytes:,} bytes instead of {expected:,} ({num_sequences:,} sequences): cut off.")
+        raise DataError(
+            f"{index} has {num_bytes:,} bytes instead of {expected:,} ({num_sequences:,} sequences): cut off."
+        )
     return code, num_sequences, num_starts
 
 

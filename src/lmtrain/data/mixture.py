@@ -164,9 +164,7 @@ def single_source(dataset: Dataset) -> Mixture:
     )
 
 
-def open_mixture(
-    sources: Mapping[str, Mapping[str, Any]], schedule: Sequence[Mapping[str, Any]] = ()
-) -> Mixture:
+def open_mixture(sources: Mapping[str, Mapping[str, Any]], schedule: Sequence[Mapping[str, Any]] = ()) -> Mixture:
     """Open the sources of a mixture, each {path, weight}; `schedule` lists {from, weights} for later parts of the run.
 
     Raises:
@@ -176,11 +174,11 @@ def open_mixture(
     parsed = parse_sources(sources)
     phases = parse_schedule(parsed, schedule)
     datasets = {name: open_dataset(source.path) for name, source in parsed.items()}
-    require_one_tokenizer(parsed, datasets)
+    require_one_tokenizer(datasets)
     return Mixture(datasets=datasets, phases=phases)
 
 
-def require_one_tokenizer(sources: Mapping[str, SourceSettings], datasets: Mapping[str, Dataset]) -> None:
+def require_one_tokenizer(datasets: Mapping[str, Dataset]) -> None:
     """Refuse tokens of different tokenizers.
 
     Raises:
@@ -192,8 +190,8 @@ def require_one_tokenizer(sources: Mapping[str, SourceSettings], datasets: Mappi
         found = datasets[name].manifest.tokenizer_fingerprint
         if found != wanted:
             raise DataError(
-                f"data.sources.{name}: must be encoded with the tokenizer of {first} ({wanted[:12]}), got {found[:12]}; "
-                f"prepare it again with tokenizer=folder tokenizer.path={datasets[first].tokenizer_folder}"
+                f"data.sources.{name}: must be encoded with the tokenizer of {first} ({wanted[:12]}), got {found[:12]};"
+                f" prepare it again with tokenizer=folder tokenizer.path={datasets[first].tokenizer_folder}"
             )
 
 

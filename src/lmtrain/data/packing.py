@@ -51,9 +51,7 @@ class Packing(ABC):
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
         """Make rows of the train split, once for the same data and context."""
 
-    def held_out(
-        self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
-    ) -> HeldOutWindows:
+    def held_out(self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None) -> HeldOutWindows:
         """Cut a held-out split, up to its first `max_tokens` tokens, at any place or into whole documents.
 
         Raises:

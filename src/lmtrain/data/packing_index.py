@@ -272,7 +272,8 @@ def best_fit_decreasing(lengths: NDArray[np.int64], *, capacity: int) -> NDArray
 
     The longest items go first, each into the fullest bin with room, as "Fewer Truncations Improve Language Modeling"
     (Ding et al., arXiv 2404.10830) packs documents. Equal lengths are placed together, so the work grows with the
-    number of different lengths. Items of one length are placed in their own order, so the result is the same on every machine.
+    number of different lengths. Items of one length are placed in their own order, so the result is the same on every
+    machine.
     """
     assert lengths.size == 0 or 1 <= int(lengths.min()) <= int(lengths.max()) <= capacity, capacity
     bin_of_item = np.empty(len(lengths), np.int64)

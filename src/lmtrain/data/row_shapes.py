@@ -60,7 +60,9 @@ USUAL_ROLES: Final[Mapping[str, str]] = {
     "model": ASSISTANT,
     "observation": TOOL,
 }
-NEXT_TURN: Final = re.compile(r"(?:\A|\n\n)(?:Human|Assistant):")  # in a conversation written as one text (Anthropic HH)
+NEXT_TURN: Final = re.compile(
+    r"(?:\A|\n\n)(?:Human|Assistant):"
+)  # in a conversation written as one text (Anthropic HH)
 FUNCTION_CALL: Final = "function_call"  # ShareGPT's role of a call, whose text is JSON
 
 
@@ -103,11 +105,12 @@ class RowShape:
         for part, name in self.columns.items():
             if name not in columns:
                 raise DataError(f"{_key(part)}={name}: {table} has only {has}.{suggest(name, columns)}")
-        if not self._is_in(columns):
+        if not self.has_its_parts_in(columns):
             parts = " or ".join(" and ".join(sorted(one)) for one in NEEDED[self.kind])
             raise DataError(f"{table} has no column for {parts}, only {has}.{self._fix(columns)}")
 
-    def _is_in(self, columns: Collection[str]) -> bool:
+    def has_its_parts_in(self, columns: Collection[str]) -> bool:
+        """Return whether columns of these names hold a whole row."""
         found = {part for part in PARTS[self.kind] if any(name in columns for name in self.candidates(part))}
         return any(parts <= found for parts in NEEDED[self.kind])
 
@@ -128,14 +131,22 @@ class RowShape:
         is_text = self.kind == "text"
         column = self.columns.get("text" if is_text else "messages", "text" if is_text else "")
         others = {part: name for part, name in self.columns.items() if part not in ("text", "messages")}
-        return [column, not is_text, *([dict(sorted(others.items())), dict(self.roles)] if others or self.roles else [])]
+        return [
+            column,
+            not is_text,
+            *([dict(sorted(others.items())), dict(self.roles)] if others or self.roles else []),
+        ]
 
     def _fix(self, columns: Collection[str]) -> str:
-        if self.kind == "text" and RowShape("conversation")._is_in(columns):
+        if self.kind == "text" and RowShape("conversation").has_its_parts_in(columns):
             return " Read conversations with source.conversations=true."
         if len(columns) == 1 and (sign := next((sign for sign in ";\t|" if sign in next(iter(columns))), None)):
             return f" Are its values separated otherwise? Set source.delimiter='{sign}'."
-        option = "columns={chosen: NAME, rejected: NAME}" if self.kind == "pair" else f"{NEEDED[self.kind][0].copy().pop()}_column=NAME"
+        option = (
+            "columns={chosen: NAME, rejected: NAME}"
+            if self.kind == "pair"
+            else f"{NEEDED[self.kind][0].copy().pop()}_column=NAME"
+        )
         return f" Name one with source.{option}."
 
     def _value(self, row: Row, part: str) -> Any:
@@ -243,7 +254,12 @@ class RowShape:
         weights = {key: message[key] for key in ("weight", "train") if key in message}
         if ours == FUNCTION_CALL:
             try:
-                return {"role": ASSISTANT, "content": None, "tool_calls": [foreign_json.parse(content or "")], **weights}
+                return {
+                    "role": ASSISTANT,
+                    "content": None,
+                    "tool_calls": [foreign_json.parse(content or "")],
+                    **weights,
+                }
             except (ValueError, TypeError) as problem:
                 raise _bad("malformed tool call") from problem
         return {"role": ours, "content": content, **weights}
@@ -281,7 +297,7 @@ def shape_of(
 
 def _split_texts(chosen: str, rejected: str) -> dict[str, Any]:
     """Take the shared beginning of two texts, up to a space, as their prompt; what follows must be one answer each."""
-    shared = os.path.commonprefix([chosen, rejected])
+    shared = os.path.commonprefix([chosen, rejected])  # noqa: RUF071  (of characters)
     shared = shared[: max(shared.rfind(" "), shared.rfind("\n")) + 1]
     parts = {"prompt": shared.strip(), "chosen": chosen[len(shared) :], "rejected": rejected[len(shared) :]}
     for part in ("chosen", "rejected"):

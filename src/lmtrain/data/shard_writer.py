@@ -126,7 +126,13 @@ class _OpenShard:
 
 
 def finish_folder(
-    folder: Path, *, name: str, tokenizer: Tokenizer, splits: Mapping[str, SplitManifest], dtype: str, **settings: object
+    folder: Path,
+    *,
+    name: str,
+    tokenizer: Tokenizer,
+    splits: Mapping[str, SplitManifest],
+    dtype: str,
+    **settings: object,
 ) -> None:
     """Write the tokenizer and the manifest of a data set that needs no preparation."""
     tokenizer.save(folder / TOKENIZER_FOLDER)

@@ -18,7 +18,9 @@ HELD_OUT_FRACTION = 0.05
 _SHARD_TOKENS = 1 << 27
 
 
-def synthetic(*, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_000_000, seed: int = 0) -> DatasetFolder:
+def synthetic(
+    *, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_000_000, seed: int = 0
+) -> DatasetFolder:
     """Make documents in which each id has four equally likely successors, so that the best loss is ln 4 nats.
 
     Documents have 512 tokens; `num_tokens` is rounded up to whole ones, and 5 % more make a validation and a test

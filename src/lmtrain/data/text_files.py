@@ -182,7 +182,7 @@ def open_raw(file: FoundFile) -> Generator[Any, None, None]:
     """
     if file.is_local:
         try:
-            raw = Path(file.address).open("rb")
+            raw = Path(file.address).open("rb")  # noqa: SIM115  (closed below)
         except OSError as problem:
             raise unreadable(file.address, problem) from problem
     else:
@@ -219,7 +219,9 @@ def is_text(file: FoundFile) -> bool:
     return b"\0" not in beginning
 
 
-def numbered_lines(content: io.BufferedReader, *, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | None]]:
+def numbered_lines(
+    content: io.BufferedReader, *, max_bytes: int = MAX_LINE_BYTES
+) -> Iterator[tuple[int, bytes | None]]:
     """Yield each line with its number from 1, without its end; None for a line that is too long to hold."""
     number = 0
     while line := content.readline(max_bytes + 1):
@@ -265,7 +267,9 @@ def store_problems(address: str) -> Generator[None, None, None]:
         raise EnvironmentProblem(f"source.paths: {address} cannot be reached: {problem.__cause__}.") from problem
     except Exception as problem:
         if "Protocol not known" in str(problem):
-            raise ConfigurationError(f"source.paths: must be a path or an address of a store, got {address}.") from problem
+            raise ConfigurationError(
+                f"source.paths: must be a path or an address of a store, got {address}."
+            ) from problem
         why = f"{type(problem).__name__}: {one_line(problem)}"
         raise EnvironmentProblem(f"source.paths: {address} cannot be reached: {why}.") from problem
 

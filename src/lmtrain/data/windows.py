@@ -135,9 +135,7 @@ class ContiguousRows:
         return RowBatch(self._split.windows(starts, num_tokens + 1), documents, loss_mask)
 
 
-def documents_of_windows(
-    ends: NDArray[np.int64], starts: NDArray[np.int64], num_tokens: int
-) -> NDArray[np.int32]:
+def documents_of_windows(ends: NDArray[np.int64], starts: NDArray[np.int64], num_tokens: int) -> NDArray[np.int32]:
     """Count the documents of each window, from where documents end: starts [N] -> [N, T].
 
     The last id of a document, end-of-text, is the first input of the next one; a window's first is its 0.

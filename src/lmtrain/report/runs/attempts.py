@@ -12,9 +12,9 @@ from lmtrain.accounting.observed.time_accounts import Attempt, StopwatchReading,
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.visible_text import visible
 from lmtrain.storage import foreign_json
+from lmtrain.tracking.events import PAUSE
 from lmtrain.tracking.fork import Fork
 from lmtrain.tracking.run_log import Point
-from lmtrain.tracking.events import PAUSE
 from lmtrain.tracking.stopwatch import KINDS
 
 READING: Final = "ledger"
@@ -128,7 +128,9 @@ class OwnSteps:
     @property
     def inherited_words(self) -> str:
         """Say how many tokens are the parent run's; empty without a parent."""
-        return f"{format_quantity(self.inherited_tokens)} of them of {visible(self.fork.run_words)}" if self.fork else ""
+        return (
+            f"{format_quantity(self.inherited_tokens)} of them of {visible(self.fork.run_words)}" if self.fork else ""
+        )
 
 
 def own_steps(attempts: Sequence[Attempt], fork: Fork | None, *, tokens_per_step: int) -> OwnSteps:

@@ -61,10 +61,7 @@ def names_apart(folders: Sequence[Path]) -> dict[Path, str]:
     own = {folder: stored_name(folder) for folder in folders}
     counts = Counter(own.values())
     around = os.path.commonpath([folder.parent for folder in folders]) if folders else ""
-    return {
-        folder: name if counts[name] == 1 else os.path.relpath(folder, around)
-        for folder, name in own.items()
-    }
+    return {folder: name if counts[name] == 1 else os.path.relpath(folder, around) for folder, name in own.items()}
 
 
 def has_status(folder: Path) -> bool:
