@@ -26,7 +26,7 @@ class Batch(ctypes.Structure):
 
 def load_library():
     """Return the library, and skip the test where there is none."""
-    sys.path.append(str(tiny.PROJECT / ".cache" / "llama_cpp"))  # by `make llama_cpp`: it is not in the lock
+    sys.path.append(str(tiny.PROJECT / ".cache" / "llama_cpp"))  # by `make llama-cpp`: it is not in the lock
     package = pytest.importorskip("xllamacpp")
     (file,) = Path(package.__file__).parent.glob("xllamacpp*.so")
     library = ctypes.CDLL(str(file))
