@@ -94,9 +94,14 @@ def test_stages_go_on_from_one_process_and_one_process_from_stages(
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_two_pipelines_with_rows_of_their_own_train_as_one_process(folder: Path, alone: list[Found]) -> None:
-    found = trained(folder, [STAGES | CASES[case] for case in (0, 1, 4)], num_ranks=4)
-    for one, case in zip(found, (0, 1, 4), strict=True):
-        require_same(one, alone[case])
+    experts = CASES[4] | {
+        "micro_batch_sequences": 4,
+        "settings": TWO | {"schedule": "gpipe"},
+    }  # balanced by the tokens of both
+    found = trained(folder, [*(STAGES | CASES[case] for case in (0, 1)), STAGES | experts], num_ranks=4)
+    (balanced,) = trained(folder, [alone_of(experts) | {"micro_batch_sequences": 8}])
+    for one, expected in zip(found, (alone[0], alone[1], balanced), strict=True):
+        require_same(one, expected)
 
 
 def llama(**settings: Any) -> Llama:

@@ -20,6 +20,7 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.stages import StagedModel
 from lmtrain.parallel.compilation import compile_blocks
+from lmtrain.parallel.experts import balance_over_ranks
 from lmtrain.parallel.fsdp import FullyShardedStrategy
 from lmtrain.parallel.pipeline_parts import require_staged, twin_on_meta
 from lmtrain.parallel.pipeline_run import PipelineRun
@@ -78,7 +79,7 @@ class PipelineStrategy(FullyShardedStrategy):
         model.whole_step = run
         for name in ("features", "logits", "forward"):
             setattr(model, name, getattr(run, name))
-        return model
+        return balance_over_ranks(model, grid["copies"].get_group())
 
     @override
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
