@@ -80,12 +80,14 @@ def make_tokenizer(
     documents = (item for item in in_turn(stages, source.documents()) if isinstance(item, Document))
     pairs, held_out = split_documents(documents, held_out=held_out_of(source, fractions=(0.05, 0.05))), list[str]()
     texts = _read_texts(pairs, held_out, num_bytes=tokenizer.sample_bytes, held_out_bytes=held_out_bytes)
-    first = [*islice(texts, 1)]
+    first = [*islice(texts, 1)] if tokenizer.sample_bytes else []  # a given tokenizer is found before any text
     if tokenizer.sample_bytes and not first:
         raise DataError(f"source {source.name} gives no text to learn from.")
     with stage("tokenizer") as progress:
         made = tokenizer.build(chain(first, texts))
         progress.notes.append(f"{made.vocab_size:,} entries")
+    for _ in texts:  # until there is enough held-out text
+        pass
     saved = _save(made, folder, root=root, name=source.name) if tokenizer.sample_bytes or folder else None
     compared: dict[str, Tokenizer] = {THIS: made, **others}
     return TokenizerReport(

@@ -52,7 +52,7 @@ def precision(*words):
 
 @pytest.mark.parametrize("name", ["fp32", "fp16_mixed", "bf16_mixed", "bf16_true"])
 def test_what_a_cpu_can_do_is_built(name):
-    assert precision(f"precision={name}").name == name
+    assert precision(f"precision={name}").facts.name == name
 
 
 @pytest.mark.parametrize("name", ["tf32", "fp8"])

@@ -29,7 +29,7 @@ WRONG = {
     "model.width=1e30": r"model\.width=1e\+30 .*at most 16777216",
     "trainer.devices=-1": r"trainer\.devices=-1 is below 1. Did you mean 1",
     "budget.tokens=0": r"budget\.tokens=0 must be above 0",
-    "optimizer.lr=-1": r"optimizer\.lr=-1 is not at least 0",
+    "optimizer.lr=-1": r"optimizer\.lr must be at least 0 .* got -1",
     "callbacks.checkpoint.keep_last=0": r"callbacks\.checkpoint\.keep_last=0 is below 1",
     # rules between values
     "batch.tokens_per_step=1000": r"tokens_per_step=1000 .*Did you mean 1024",
