@@ -116,7 +116,7 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (
         require_parts,
         "strategy=fsdp trainer.devices=2",
-        "strategy=tensor model.num_future_tokens=1",
+        "strategy=tensor +model.num_future_tokens=1",
         r"use strategy=fsdp",
     ),
     (require_parts, "strategy=fsdp trainer.devices=2", "strategy=context model=deepseek_v2_lite", r"use strategy=fsdp"),
