@@ -1,4 +1,4 @@
-"""One figure of results/accounting_oracles.md beside its reference."""
+"""One figure of results/accounting_oracles.md and its reference."""
 
 from dataclasses import dataclass
 

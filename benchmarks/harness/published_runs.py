@@ -1,4 +1,4 @@
-"""Steps that others measured and published, beside ours: a section of results/accounting_oracles.md."""
+"""Steps that others measured and published, and ours: a section of results/accounting_oracles.md."""
 
 from benchmarks.harness.accounting_row import Row
 from benchmarks.harness.accounting_rows import H100, shape_of

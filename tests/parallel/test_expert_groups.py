@@ -190,15 +190,17 @@ def _one_expert_on_each_rank(rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "num_ranks", "told"),
+    ("model", "num_ranks", "message"),
     [
         ("mixtral", 3, "strategy.expert_size=3 does not divide model.experts.num_experts=4. Did you mean 2?"),
         ("llama", 2, "strategy.expert_size=2 needs model.experts. Did you mean strategy.expert_size=1?"),
     ],
 )
-def test_experts_that_do_not_divide_are_refused_with_the_nearest_that_do(model: str, num_ranks: int, told: str) -> None:
+def test_experts_that_do_not_divide_are_refused_with_the_nearest_that_do(
+    model: str, num_ranks: int, message: str
+) -> None:
     with torch.device("meta"):
         built = MODELS[model](vocab_size=VOCAB_SIZE, max_context_tokens=16)
     with pytest.raises(ConfigurationError) as refused:
         require_expert_shares(built, num_ranks=num_ranks, num_shards=1)
-    assert str(refused.value) == told
+    assert str(refused.value) == message

@@ -1,6 +1,6 @@
 """Layers that llama.cpp keeps in other shapes than transformers: latent attention, convolutions, states, sinks.
 
-Each class of models has its settings, `{method of gguf.GGUFWriter: value}`, and the tensors of one of its own.
+Each class of models has its settings, `{method of gguf.GGUFWriter: value}`, and what its tensors become.
 H heads, R rank, E experts, F width of a feed-forward layer, D width.
 """
 
