@@ -50,18 +50,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> list[Found]:
-    """All trainings in one process; the tied one saves its first step."""
+    """All trainings in one process; the tied one and the one with experts save their first step."""
     cases = [alone_of(case) for case in CASES]
     cases[1] |= {"save_to": "whole"}
+    cases[4] |= {"save_to": "whole_experts"}
     return trained(folder, cases)
 
 
 @pytest.fixture(scope="module")
 def staged(folder: Path, alone: list[Found]) -> list[Found]:
-    """All on two stages; then from the first's and from one process's checkpoint of a first step."""
+    """All on two stages; then from the first's and from one process's checkpoints of a first step."""
     assert alone
     cases = [STAGES | case for case in CASES]
-    again = [cases[0] | {"resume": "stages"}, cases[1] | {"resume": "whole", "settings": TWO | {"schedule": "gpipe"}}]
+    again = [
+        cases[0] | {"resume": "stages"},
+        cases[4] | {"resume": "whole_experts"},  # with the biases of a choice, which are buffers
+        cases[1] | {"resume": "whole", "settings": TWO | {"schedule": "gpipe"}},
+    ]
     return trained(folder, [cases[0] | {"save_to": "stages"}, *cases[1:], *again], num_ranks=2)
 
 
@@ -76,7 +81,7 @@ def test_losses_gradients_and_weights_are_those_of_one_process(
 
 @pytest.mark.distributed
 def test_a_resumed_pipeline_goes_on_to_the_last_bit(staged: list[Found]) -> None:
-    straight, resumed = staged[0], staged[-2]
+    straight, resumed = staged[0], staged[-3]
     assert resumed["losses"] == {step: straight["losses"][step] for step in (2, 3)}
     for name, weight in straight["weights"].items():
         assert torch.equal(resumed["weights"][name], weight), name
@@ -87,6 +92,7 @@ def test_stages_go_on_from_one_process_and_one_process_from_stages(
     folder: Path, staged: list[Found], alone: list[Found]
 ) -> None:
     require_same_end(staged[-1], alone[1])
+    require_same_end(staged[-2], alone[4])
     (single,) = trained(folder, [alone_of(CASES[0]) | {"resume": "stages"}])
     require_same_end(single, alone[0])
 

@@ -27,7 +27,7 @@ from lmtrain.parallel.pipeline_run import PipelineRun
 from lmtrain.parallel.rank_reports import on_all_ranks
 from lmtrain.parallel.strategy import Parallelism
 
-MODEL = "language_model."  # of names in the module that trains
+MODEL, AVERAGE = "language_model.", "weight_average."  # of names in the module that trains
 
 
 def pipeline(
@@ -106,7 +106,7 @@ class PipelineStrategy(FullyShardedStrategy):
         """Fill the module from this rank's part of the weights, or from all of them."""
         assert self.model is not None
         own = self.model.state_dict().keys()
-        others = {MODEL + name for name in self._run.names} - own
+        others = {place + name for place in (MODEL, AVERAGE) for name in self._twin.state_dict()} - own
         super().take_weights({name: value for name, value in weights.items() if name not in others})
 
     @override
