@@ -66,11 +66,6 @@ def head_width(config: Config) -> int:
     return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
 
-def _windowed(config: Config, every: int) -> list[str]:
-    layers = range(1, config["num_hidden_layers"] + 1)
-    return ["sliding_attention" if layer % every else "full_attention" for layer in layers]
-
-
 SCALES: Final = {
     "attention_multiplier": "add_attention_scale",
     "embedding_multiplier": "add_embedding_scale",
@@ -91,6 +86,9 @@ LATENT: Final = {
     "rope_parameters": layers.scaled_there,
     "q_lora_rank": layers.query_rank,
 }
+DEEPSEEK: Final = Kind(
+    name="deepseek2", only=LATENT, scalings=YARN, settings=layers.latent_settings, tensors=layers.latent_tensors
+)
 EVERY_FOURTH: Final = {"no_rope_layers": lambda it: [int(n % 4 != 0) for n in range(1, it["num_hidden_layers"] + 1)]}
 KINDS: Final = {
     "gpt2": Kind(name="gpt2"),
@@ -116,12 +114,8 @@ KINDS: Final = {
     ),
     "glm4": Kind(name="glm4", biases=("attention_bias",)),
     "phi3": Kind(name="phi3"),
-    "deepseek_v2": Kind(
-        name="deepseek2", only=LATENT, scalings=YARN, settings=layers.latent_settings, tensors=layers.latent_tensors
-    ),
-    "deepseek_v3": Kind(
-        name="deepseek2", only=LATENT, scalings=YARN, settings=layers.latent_settings, tensors=layers.latent_tensors
-    ),
+    "deepseek_v2": DEEPSEEK,
+    "deepseek_v3": DEEPSEEK,
     "gpt_oss": Kind(
         name="gpt-oss",
         windows=2,
@@ -144,7 +138,7 @@ KINDS: Final = {
         only={
             **NO_DENSE,
             "decoder_sparse_step": lambda _: 1,
-            "layer_types": layers.every_fourth,
+            "layer_types": lambda it: layers.layer_kinds(it, "linear_attention"),
             "linear_value_head_dim": lambda it: it["linear_key_head_dim"],
         },
         settings=layers.delta_settings,
@@ -200,7 +194,9 @@ def require_computed_there(config: Config) -> None:
             "`lmtrain export hf`."
         )
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    if kind.windows is not None and config.get("layer_types") == _windowed(config, kind.windows):
+    if kind.windows is not None and config.get("layer_types") == layers.layer_kinds(
+        config, "sliding_attention", every=kind.windows
+    ):
         window = None  # its own
     normalizes = config.get("norm_topk_prob", kind.normalizes)
     scaling = str(rotations(config)[0].get("rope_type", "default"))

@@ -15,6 +15,7 @@ Config = Mapping[str, Any]
 Array = NDArray[np.float32]
 Tensors = Iterator[tuple[str, Array]]
 LITE: Final = 27  # layers of DeepSeek-V2-Lite
+FULL: Final = "full_attention"
 EVERY: Final = 4  # layers of Qwen3-Next, the last of which has attention
 
 
@@ -86,7 +87,7 @@ def latent_tensors(name: str, values: Array, config: Config) -> Tensors:
 
 
 def sink_settings(config: Config) -> dict[str, Any]:
-    """Give gpt-oss's experts' width, and its window, of every second layer from the first on."""
+    """Give the width of gpt-oss's experts."""
     return {"add_expert_feed_forward_length": config["intermediate_size"]}
 
 
@@ -118,7 +119,7 @@ def convolution_settings(config: Config) -> dict[str, Any]:
     }
 
 
-def _of_attention(kinds: list[str], value: int, word: str = "full_attention") -> list[int]:
+def _of_attention(kinds: list[str], value: int, word: str = FULL) -> list[int]:
     return [value if kind == word else 0 for kind in kinds]
 
 
@@ -134,10 +135,10 @@ def delta_settings(config: Config) -> dict[str, Any]:
     }
 
 
-def every_fourth(config: Config) -> list[str]:
-    """Return the kinds of layers that llama.cpp computes in Qwen3-Next."""
+def layer_kinds(config: Config, word: str, *, every: int = EVERY) -> list[str]:
+    """Return the kinds of layers: attention over all tokens every so many, the others by their word."""
     layers = range(1, config["num_hidden_layers"] + 1)
-    return ["linear_attention" if layer % EVERY else "full_attention" for layer in layers]
+    return [word if layer % every else FULL for layer in layers]
 
 
 def state_settings(config: Config) -> dict[str, Any]:
