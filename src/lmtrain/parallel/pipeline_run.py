@@ -56,18 +56,19 @@ class PipelineRun:
     ) -> None:
         """Drop the other ranks' parameters from the model; `mesh` has axes of copies and of stages.
 
-        `context` is that of a forward pass in training.
+        `context` is that of a forward pass in training. `names` are those of the whole model's parameters, in its
+        order; `stages` are the ranks of this pipeline.
         """
         self.model, self._pipeline, self._context = model, pipeline, context
-        self._stages, self._copies = mesh["stages"].get_group(), mesh["copies"].get_group()
-        self._rank = self._stages.rank()
+        self.stages, self._copies = mesh["stages"].get_group(), mesh["copies"].get_group()
+        self._rank = self.stages.rank()
         self._layers = cut_layers(model, num_parts=pipeline.num_parts)
-        self._names = holders(model, self._layers)
-        self._model_names = [name for name, _ in model.named_parameters()]
+        self._parts_of = holders(model, self._layers)
+        self.names = [name for name, _ in model.named_parameters()]
         self._width = model.output_head().weight.shape[1]
         self._owners = [_owner(part, pipeline) for part in range(pipeline.num_parts)]
         self._own = [part for part, owner in enumerate(self._owners) if owner == self._rank]
-        ranks = {name: {self._owners[part] for part in parts} for name, parts in self._names.items()}
+        ranks = {name: {self._owners[part] for part in parts} for name, parts in self._parts_of.items()}
         keep(model, frozenset(name for name, on in ranks.items() if self._rank in on))
         # A tied table: on the first and the last stage.
         self._shared = [
@@ -82,16 +83,6 @@ class PipelineRun:
         self._formats: list[SentFormat] | None = None
         self._schedule: tuple[tuple[int, torch.Size], Any] | None = None
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of the whole model's parameters, in its order."""
-        return self._model_names
-
-    @property
-    def stages(self) -> dist.ProcessGroup:
-        """Return the ranks of this pipeline."""
-        return self._stages
-
     def run(self, batches: Sequence[MicroBatch], loss: Loss, *, scale: float) -> LossTotal:
         """Run a step's micro-batches forward and backward; see WholeStep."""
         self._batches, self._loss, self._totals = batches, loss, []
@@ -103,7 +94,7 @@ class PipelineRun:
             sums = torch.stack([torch.stack([one.nats.double(), one.num_tokens.double()]) for one in self._totals]).sum(
                 0
             )
-        dist.broadcast(sums, group=self._stages, group_src=self._owners[-1])
+        dist.broadcast(sums, group=self.stages, group_src=self._owners[-1])
         self._sum_gradients(scale)
         self._batches, self._totals = (), []
         return LossTotal(sums.new_zeros(()), sums[0], sums[1].long())
@@ -111,7 +102,7 @@ class PipelineRun:
     def norm(self, parameters: Iterable[Parameter]) -> Tensor:
         """Return the 2-norm of the gradients of all stages, a tied table counted once: []."""
         squares = global_norm(one for one in parameters if id(one) not in self._counted_elsewhere).square()
-        dist.all_reduce(squares, group=self._stages)
+        dist.all_reduce(squares, group=self.stages)
         return squares.sqrt()
 
     def sum_over_copies(self, sums: Tensor) -> Tensor:
@@ -125,7 +116,7 @@ class PipelineRun:
             hidden = self._hidden(tokens, documents)
             if hidden is None:
                 hidden = self._empty(self._formats_of(tokens)[0], tokens)
-            dist.broadcast(hidden, group=self._stages, group_src=self._owners[-1])
+            dist.broadcast(hidden, group=self.stages, group_src=self._owners[-1])
         return hidden, None
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -133,11 +124,11 @@ class PipelineRun:
         with torch.no_grad():
             found = [type(self.model).logits(self.model, hidden) if self._is_last else None]
             facts = [found[0].dtype if found[0] is not None else None]
-            dist.broadcast_object_list(facts, group=self._stages, group_src=self._owners[-1])
+            dist.broadcast_object_list(facts, group=self.stages, group_src=self._owners[-1])
             shape = (*hidden.shape[:-1], self.model.vocab_size)
             scores = found[0] if found[0] is not None else hidden.new_empty(shape, dtype=facts[0])
             scores = scores.contiguous()
-            dist.broadcast(scores, group=self._stages, group_src=self._owners[-1])
+            dist.broadcast(scores, group=self.stages, group_src=self._owners[-1])
         return scores
 
     def forward(
@@ -156,7 +147,7 @@ class PipelineRun:
             if hidden is not None:
                 total = self.model.score(self.model.output_head(), hidden, targets, loss)
                 sums = torch.stack([one.double() for one in total])
-            dist.broadcast(sums, group=self._stages, group_src=self._owners[-1])
+            dist.broadcast(sums, group=self.stages, group_src=self._owners[-1])
         return LossTotal(sums[0].float(), sums[1], sums[2].long())
 
     def of_part(self, part: int, received: Sent, number: Tensor) -> Tensor | Sent:
@@ -178,7 +169,7 @@ class PipelineRun:
 
     def parameters_of(self, part: int) -> Iterator[Parameter]:
         """Yield the parameters of a part on this rank."""
-        return (parameter for name, parameter in self.model.named_parameters() if part in self._names[name])
+        return (parameter for name, parameter in self.model.named_parameters() if part in self._parts_of[name])
 
     @property
     def _is_last(self) -> bool:
@@ -214,14 +205,14 @@ class PipelineRun:
             if part and self._owners[part - 1] != self._rank:
                 sent = tuple(self._empty(one, tokens) for one in formats)
                 for tensor in sent:
-                    dist.recv(tensor, group=self._stages, group_src=self._owners[part - 1])
+                    dist.recv(tensor, group=self.stages, group_src=self._owners[part - 1])
             stream = self._run_part(part, sent, tokens, documents)
             if part == last:
                 return self.model.end(stream)[0].contiguous()
             sent = tuple(tensor.contiguous() for tensor in self._packed(stream, ()))
             if self._owners[part + 1] != self._rank:
                 for tensor in sent:
-                    dist.send(tensor, group=self._stages, group_dst=self._owners[part + 1])
+                    dist.send(tensor, group=self.stages, group_dst=self._owners[part + 1])
         return None
 
     def _formats_of(self, tokens: Tensor) -> list[SentFormat]:
@@ -232,7 +223,7 @@ class PipelineRun:
                 with torch.no_grad():
                     packed = self._packed(self.model.begin(tokens[:1, :1], None), ())
                 found = [[SentFormat(one.dtype, self._width if one.ndim else None) for one in packed]]
-            dist.broadcast_object_list(found, group=self._stages, group_src=self._owners[0])
+            dist.broadcast_object_list(found, group=self.stages, group_src=self._owners[0])
             self._formats = found[0]
         assert self._formats is not None
         return self._formats
@@ -266,7 +257,7 @@ class PipelineRun:
             self._device,
             input_args=like if part else (),
             output_args=like if part < last else objective,
-            group=self._stages,
+            group=self.stages,
         )
 
     def _sum_gradients(self, scale: float) -> None:
@@ -278,8 +269,8 @@ class PipelineRun:
             mine = _gradient(parameter)
             theirs = torch.empty_like(mine)
             operations = [
-                dist.P2POp(dist.isend, mine, group=self._stages, group_peer=other),
-                dist.P2POp(dist.irecv, theirs, group=self._stages, group_peer=other),
+                dist.P2POp(dist.isend, mine, group=self.stages, group_peer=other),
+                dist.P2POp(dist.irecv, theirs, group=self.stages, group_peer=other),
             ]
             for work in dist.batch_isend_irecv(operations):
                 work.wait()
