@@ -167,7 +167,7 @@ def load(
     the allow-list that the run's own config may name.
 
     Raises:
-        ConfigurationError: The path is none of these, or the machine has no such device.
+        ConfigurationError: The path is not one of these, or the machine has no such device.
         DataError: The folder is damaged, has no tokenizer, or a weight is NaN or infinite.
         EnvironmentProblem: Every checkpoint of the run is damaged.
 

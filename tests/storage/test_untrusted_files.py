@@ -16,7 +16,7 @@ import torch
 from lmtrain.errors import DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json, foreign_yaml
 from lmtrain.storage.bounded_memory import bounded_memory
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage.damage import refuse_damage
 from lmtrain.storage.plain_values import load_plain, require_bounded
 from tests.hostile_pickles import Command
 
@@ -59,7 +59,7 @@ def test_a_pickle_that_asks_for_more_than_itself_is_refused(attack: bytes) -> No
 def test_an_error_of_values_is_one_line_about_the_file(problem: Exception) -> None:
     with (
         pytest.raises(DataError, match=r"^x/y is damaged \(.+\); make it anew\.$"),
-        told_as_damage(Path("x/y"), fix="make it anew"),
+        refuse_damage(Path("x/y"), fix="make it anew"),
     ):
         raise problem
 

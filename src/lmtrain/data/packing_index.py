@@ -21,7 +21,7 @@ from lmtrain.data.dataset_folder import build_folder
 from lmtrain.data.shards import Dataset, TokenSplit
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage.damage import refuse_damage
 from lmtrain.tokenizers.loading import load_tokenizer
 
 ENDS_DTYPE = np.dtype("<i8")
@@ -136,7 +136,7 @@ def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingR
 
 
 def _read_report(folder: Path) -> PackingReport:
-    with told_as_damage(folder / INDEX_FILE, fix=f"remove {folder}, and it is built again"):
+    with refuse_damage(folder / INDEX_FILE, fix=f"remove {folder}, and it is built again"):
         content = foreign_json.read(folder / INDEX_FILE)
         return PackingReport(**{name: content[name] for name in PackingReport.__dataclass_fields__})
 

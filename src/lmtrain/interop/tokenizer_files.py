@@ -10,7 +10,7 @@ from typing import Any
 
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage.damage import refuse_damage
 from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.chat import own_template, styles_of, turn_ends
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -67,7 +67,7 @@ def add_ends(tokenizer: Tokenizer, folder: Path) -> None:
     path, ends = folder / GENERATION_CONFIG, end_ids(tokenizer)
     if not path.is_file() or ends == [tokenizer.end_of_text_id]:
         return
-    with told_as_damage(path, fix="copy it again"):
+    with refuse_damage(path, fix="copy it again"):
         content: dict[str, Any] = foreign_json.read(path)
         given: Any = content.get("eos_token_id")
         known = given if isinstance(given, list) else [] if given is None else [given]

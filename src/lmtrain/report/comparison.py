@@ -11,7 +11,7 @@ from lmtrain.report.compared_runs import Choice, ComparedRun, make_choices, read
 from lmtrain.report.runs.find import names_apart
 from lmtrain.report.runs.held_out import why_unranked
 from lmtrain.report.spread import Difference, difference
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage.damage import refuse_damage
 from lmtrain.tracking.sweep_file import HeldOutText
 
 SAME_BUDGET: Final = 1.01  # times the smallest
@@ -105,7 +105,7 @@ def compare(
 
 
 def _read(folder: Path, name: str, *, metric: str) -> ComparedRun:
-    with told_as_damage(folder, fix="restore it, or leave it out"):
+    with refuse_damage(folder, fix="restore it, or leave it out"):
         return read_compared_run(folder, metric=metric, name=name)
 
 

@@ -13,7 +13,7 @@ DAMAGES: Final = (*KINDS, RecursionError, MemoryError)
 
 
 @contextmanager
-def told_as_damage(what: Path | str, *, fix: str = "restore or rebuild it") -> Generator[None]:
+def refuse_damage(what: Path | str, *, fix: str = "restore or rebuild it") -> Generator[None]:
     """Turn the errors of values of another kind, size or form than a file's own into one line about the file.
 
     Raises:

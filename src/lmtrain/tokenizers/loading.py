@@ -6,7 +6,7 @@ from typing import Any
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest_path
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import read_object, told_as_damage
+from lmtrain.storage.damage import read_object, refuse_damage
 from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, ChatTemplate, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer, read_content
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -31,7 +31,7 @@ def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tok
     folder, path = (given.parent, given) if given.is_file() else (given, given / TOKENIZER_FILE)
     if not path.is_file():
         raise DataError(f"tokenizer folder {folder} has no {TOKENIZER_FILE}; {_instead(folder)}")
-    with told_as_damage(f"tokenizer folder {folder}"):
+    with refuse_damage(f"tokenizer folder {folder}"):
         return _loaded(foreign_json.read_bytes(path).decode(), folder, end_of_text)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import read_object, told_as_damage
+from lmtrain.storage.damage import read_object, refuse_damage
 from lmtrain.tokenizers.base import ChatTemplate, Tokenizer
 from lmtrain.tokenizers.conversation import ASSISTANT, USER, ConversationError, Turn
 from lmtrain.tokenizers.template_renderer import TemplateProblem, TemplateRenderer
@@ -38,7 +38,7 @@ def read_template(folder: Path) -> ChatTemplate | None:
         named = (each for each in found if isinstance(each, dict) and each.get("name") == "default")
         found = next(named, {}).get("template")
     if (file := folder / TEMPLATE_FILE).is_file():
-        with told_as_damage(file, fix="copy it again"):
+        with refuse_damage(file, fix="copy it again"):
             found = foreign_json.read_bytes(file, max_bytes=MAX_TEMPLATE_BYTES).decode()
     if not isinstance(found, str):
         return None

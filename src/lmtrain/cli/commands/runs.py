@@ -12,7 +12,7 @@ from lmtrain.json_output import print_json
 from lmtrain.report.runs.find import RUNS, find_run, find_runs, names_sweep
 from lmtrain.report.visible_text import visible
 from lmtrain.run.compose.flag_parser import FlagParser
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage.damage import refuse_damage
 
 RUN: Final = "the run's folder: runs/NAME"
 FIX: Final = "restore it, or name another run"
@@ -56,7 +56,7 @@ def show(words: list[str], *, program: str = "lmtrain show") -> int:
     from lmtrain.report.summary import print_summary
 
     for folder in folders:
-        with told_as_damage(folder, fix=FIX):
+        with refuse_damage(folder, fix=FIX):
             show_page(table_of([in_brief(folder)]))
             print_summary(folder)
     return EXIT_DONE
@@ -103,7 +103,7 @@ def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
     from lmtrain.report.ledger_page import page
     from lmtrain.report.show import show as show_page
 
-    with told_as_damage(asked.run, fix=FIX):
+    with refuse_damage(asked.run, fix=FIX):
         found = read_ledger(asked.run.absolute())
         if asked.json:
             print_json(found.to_json())
@@ -122,7 +122,7 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
     from lmtrain.report.run_page import write_report
     from lmtrain.report.sweep_page import write_sweep_report
 
-    with told_as_damage(path, fix=FIX):
+    with refuse_damage(path, fix=FIX):
         page = write_sweep_report(path) if is_sweep else write_report(path)
     print(visible(str(page)))
     return EXIT_DONE

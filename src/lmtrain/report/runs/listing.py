@@ -11,7 +11,7 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.runs.facts import RunRecord
 from lmtrain.report.runs.find import find_runs, names_apart
-from lmtrain.storage.damage import told_as_damage
+from lmtrain.storage.damage import refuse_damage
 from lmtrain.tracking.run_log import LogOffset, Point, furthest, newest, newest_point, newest_with, read_after
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def in_brief(folder: Path) -> RunInBrief:
     Raises:
         DataError: It is damaged.
     """
-    with told_as_damage(folder, fix="restore it, or name another run"):
+    with refuse_damage(folder, fix="restore it, or name another run"):
         record, log = RunRecord(folder), folder / "metrics.jsonl"
         points = newest_points(log, beside=BITS_PER_BYTE)
         last, scored = furthest(points), newest_point(points, BITS_PER_BYTE)
