@@ -21,7 +21,7 @@ GIVEN = {
     "callbacks/push": ["callbacks.push.repository=me/model"],
     "base/imported": IMPORTED,
     "model/imported": IMPORTED,
-    "optimizer/inherited": ["optimizer._target_=lmtrain.optim.sgd.sgd", "+optimizer.lr=1"],
+    "optimizer/inherited": ["optimizer._target_=lmtrain.optim.torch_optimizers.sgd", "+optimizer.lr=1"],
     "scaling/depth_dial": ["model=nano"],
     "source/preference_pairs": ["source.paths=[README.md]"],
     "task/dpo": ["source.paths=[README.md]"],

@@ -10,14 +10,10 @@ from schedulefree import AdamWScheduleFree
 from torch import nn
 from torchao.optim import AdamW8bit
 
-from lmtrain.optim.adagrad import adagrad
 from lmtrain.optim.adamw import adamw
-from lmtrain.optim.adamw_8bit import adamw_8bit
 from lmtrain.optim.fused import can_fold, fold_into_step
-from lmtrain.optim.lion import lion
-from lmtrain.optim.rmsprop import rmsprop
-from lmtrain.optim.schedule_free import schedule_free
-from lmtrain.optim.sgd import momentum
+from lmtrain.optim.package_optimizers import adamw_8bit, lion, schedule_free
+from lmtrain.optim.torch_optimizers import adagrad, momentum, rmsprop
 from tests.optim.models import fill_gradients, tiny_model
 from tests.optim.reference import DECAY, require_same_course
 

@@ -111,7 +111,7 @@ def test_an_option_brings_a_space_and_settings_and_typed_words_go_before() -> No
     assert found.of_trial(["optimizer=sgd"]).overrides == ["optimizer=sgd"], "words of one run, to be typed again"
     ((composed, _),) = configs_of(found.of_trial(["optimizer=sgd"]), config_name="train")
     assert "sweep" not in composed
-    assert composed["optimizer"]["_target_"] == "lmtrain.optim.sgd.sgd"
+    assert composed["optimizer"]["_target_"] == "lmtrain.optim.torch_optimizers.sgd"
 
 
 @pytest.mark.parametrize(

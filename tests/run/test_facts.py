@@ -12,6 +12,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.planning.plan import PlannedRun, planned_runs
 from lmtrain.run.schema.facts import require_facts
+from lmtrain.run.schema.signatures import setting_names
+from lmtrain.run.stored_runs.job import MOVED_TARGETS
 
 SAYING = {"strategy": ModelSpread, "optimizer": OptimizerFacts, "precision": PrecisionFacts}
 LLAMA = ["model=llama_3_8b", "cluster=h100_8x", "cluster.num_nodes=2", "precision=bf16_mixed", "budget.tokens=1B"]
@@ -93,3 +95,8 @@ def test_shards_within_a_node_are_planned_from_what_the_strategy_says(elsewhere:
     shard = 4 * hybrid.plan.shape.num_parameters / 8
     reduced = sum(group.reduced_bytes for group in hybrid.plan.communication.groups)
     assert reduced == pytest.approx(7 * shard + shard)
+
+
+@pytest.mark.parametrize("name", ["adafactor", "adagrad", "adamw_8bit", "lion", "rmsprop", "schedule_free", "sgd"])
+def test_an_optimizer_of_an_older_run_is_found_in_its_present_module(name: str) -> None:
+    assert "lr" in setting_names(f"{MOVED_TARGETS[f'lmtrain.optim.{name}.']}{name}")

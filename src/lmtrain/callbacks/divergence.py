@@ -3,6 +3,7 @@
 import logging
 import math
 from collections import deque
+from typing import Final
 
 import lightning.pytorch as pl
 from typing_extensions import override
@@ -76,6 +77,4 @@ class Divergence(RunCallback):
         return self._mean > self._most_rise * self._lowest
 
 
-def divergence_facts() -> CallbackFacts:
-    """Judge losses that the log has already fetched."""
-    return CallbackFacts(acts_between_steps=True)
+DIVERGENCE_FACTS: Final = CallbackFacts(acts_between_steps=True)

@@ -117,6 +117,4 @@ class EvaluateAside(OnlyInRun):
             _LOG.warning("No process scores checkpoints: %s.", problem)
 
 
-def evaluate_aside_facts() -> CallbackFacts:
-    """Start a process now and then."""
-    return CallbackFacts(acts_between_steps=True)
+EVALUATE_ASIDE_FACTS: Final = CallbackFacts(acts_between_steps=True)

@@ -122,6 +122,4 @@ def _replace_own_signals(trainer: pl.Trainer) -> int:
     return signal.SIGTERM if received else 0
 
 
-def graceful_stop_facts() -> CallbackFacts:
-    """Save and stop on a signal; without it Ctrl-C interrupts at once."""
-    return CallbackFacts(acts_between_steps=True, stops_on_signals=True)
+GRACEFUL_STOP_FACTS: Final = CallbackFacts(acts_between_steps=True, stops_on_signals=True)

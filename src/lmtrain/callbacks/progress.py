@@ -236,6 +236,4 @@ def _print(text: str) -> None:
         sys.stdout.flush()
 
 
-def progress_facts() -> CallbackFacts:
-    """Draw a panel."""
-    return CallbackFacts(acts_between_steps=True)
+PROGRESS_FACTS: Final = CallbackFacts(acts_between_steps=True)

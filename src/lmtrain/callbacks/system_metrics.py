@@ -81,6 +81,4 @@ def _load_of_gpu(index: int) -> dict[str, float]:
     return {}
 
 
-def system_metrics_facts() -> CallbackFacts:
-    """Log now and then; a measurement of steps does without it."""
-    return CallbackFacts(acts_between_steps=True)
+SYSTEM_METRICS_FACTS: Final = CallbackFacts(acts_between_steps=True)

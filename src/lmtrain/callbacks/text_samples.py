@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import cast
+from typing import Final, cast
 
 import lightning.pytorch as pl
 import torch
@@ -136,6 +136,4 @@ def up_to_the_end(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     return list(takewhile(lambda token: token not in ends, ids))
 
 
-def text_samples_facts() -> CallbackFacts:
-    """Write a text."""
-    return CallbackFacts(acts_between_steps=True)
+TEXT_SAMPLES_FACTS: Final = CallbackFacts(acts_between_steps=True)

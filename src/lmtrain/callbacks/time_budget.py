@@ -87,6 +87,4 @@ class TimeBudget(RunCallback):
             module.total_steps = self._last_step.steps
 
 
-def time_budget_facts() -> CallbackFacts:
-    """Move the last step to the budget of time."""
-    return CallbackFacts(keeps_time=True)
+TIME_BUDGET_FACTS: Final = CallbackFacts(keeps_time=True)

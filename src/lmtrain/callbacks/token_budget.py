@@ -1,7 +1,7 @@
 """End training at the first step at or past a budget of tokens or steps."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import lightning.pytorch as pl
 from typing_extensions import override
@@ -76,6 +76,4 @@ class TokenBudget(RunCallback):
             trainer.should_stop = True
 
 
-def token_budget_facts() -> CallbackFacts:
-    """End the run."""
-    return CallbackFacts(ends_at_budget=True)
+TOKEN_BUDGET_FACTS: Final = CallbackFacts(ends_at_budget=True)

@@ -95,6 +95,4 @@ class TrainingHealth(RunCallback):
         )
 
 
-def training_health_facts() -> CallbackFacts:
-    """Answer spikes."""
-    return CallbackFacts(answers_spikes=True)
+TRAINING_HEALTH_FACTS: Final = CallbackFacts(answers_spikes=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,9 +154,7 @@ def _best_fit_index(dataset: Dataset, context_tokens: int) -> tuple[PackingRepor
     return report, folder
 
 
-def one_document_facts() -> PackingFacts:
-    """Describe its rows."""
-    return PackingFacts(row_is_document=True)
+ONE_DOCUMENT_FACTS: Final = PackingFacts(row_is_document=True)
 
 
 @dataclass(frozen=True, kw_only=True)

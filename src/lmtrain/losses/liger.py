@@ -6,7 +6,7 @@ B batch, T tokens, D width, V vocabulary.
 import importlib
 import importlib.util
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from jaxtyping import Float, Int
@@ -30,7 +30,7 @@ class LigerCrossEntropy(TokenLoss):
     @override
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
         if device_type != "cuda":
-            without = liger_cross_entropy_facts().without_gpu
+            without = LIGER_CROSS_ENTROPY_FACTS.without_gpu
             msg = f"loss=liger needs an NVIDIA GPU, and this is {device_type}. Did you mean {without}?"
             raise ConfigurationError(msg)
         _require_package()
@@ -66,6 +66,4 @@ def _require_package() -> None:
         )
 
 
-def liger_cross_entropy_facts() -> LossFacts:
-    """Make the head's products in separate kernels, over the whole vocabulary."""
-    return LossFacts(takes_shards=False, without_gpu="loss=chunked", chunk_tokens=4096)
+LIGER_CROSS_ENTROPY_FACTS: Final = LossFacts(takes_shards=False, without_gpu="loss=chunked", chunk_tokens=4096)

@@ -8,7 +8,7 @@ V vocabulary.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast, final
+from typing import Final, cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -478,6 +478,4 @@ class Llama(StagedModel):
         return [layer for layer in self.layers if isinstance(layer, FutureToken)]
 
 
-def llama_facts() -> ScalingFacts:
-    """Carry settings over by the width."""
-    return ScalingFacts(carries_over="width")
+LLAMA_FACTS: Final = ScalingFacts(carries_over="width")

@@ -5,7 +5,7 @@ embeddings, residual scalars, a gated smear, a soft cap, sliding windows but in 
 https://github.com/karpathy/nanochat, and the modded-nanogpt speed runs where those come from.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling_laws.depth_scaling import (
@@ -95,11 +95,15 @@ def nano_settings(
     }
 
 
-def nano_facts() -> ScalingFacts:
-    """Carry settings over by the depth, which sets every size."""
-    width = WIDTH_PER_LAYER
-    sizes = {"num_layers": 1, "width": width, "num_heads": width / HEAD_WIDTH, "feed_forward_width": 4 * width}
-    return ScalingFacts(carries_over="depth", sets=sizes)
+NANO_FACTS: Final = ScalingFacts(
+    carries_over="depth",
+    sets={
+        "num_layers": 1,
+        "width": WIDTH_PER_LAYER,
+        "num_heads": WIDTH_PER_LAYER / HEAD_WIDTH,
+        "feed_forward_width": 4 * WIDTH_PER_LAYER,
+    },
+)
 
 
 def skip_start(depth: int) -> SkipStart:

@@ -8,6 +8,7 @@ https://arxiv.org/abs/1706.03762, section 5.3.
 """
 
 import math
+from typing import Final
 
 from lmtrain.accounting.options.parts import ScheduleFacts
 from lmtrain.accounting.options.ranges import require_number
@@ -177,17 +178,8 @@ def _fraction(key: str, value: float) -> float:
     return value
 
 
-def constant_facts() -> ScheduleFacts:
-    """End where it peaked."""
-    return ScheduleFacts()
-
-
-def falling_facts() -> ScheduleFacts:
-    """End below the peak."""
-    return ScheduleFacts(decays=True)
-
-
-warmup_cosine_facts = linear_facts = inverse_sqrt_facts = trapezoid_facts = cooldown_facts = falling_facts
+CONSTANT_FACTS: Final = ScheduleFacts()
+WARMUP_COSINE_FACTS = LINEAR_FACTS = INVERSE_SQRT_FACTS = TRAPEZOID_FACTS = COOLDOWN_FACTS = ScheduleFacts(decays=True)
 
 
 def range_test(step: int, total_steps: int, *, lowest: float, highest: float) -> float:

@@ -7,7 +7,7 @@ eagerly and compiled.
 from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 from torch.utils.checkpoint import (
@@ -51,9 +51,7 @@ def none(model: LanguageModel) -> LanguageModel:
     return model
 
 
-def none_facts() -> RecomputeFacts:
-    """Keep the activations saved by the compiler, or by each operation."""
-    return RecomputeFacts(recomputes=False, is_cut=True, share=0.0)
+NONE_FACTS: Final = RecomputeFacts(recomputes=False, is_cut=True, share=0.0)
 
 
 def auto(model: LanguageModel) -> LanguageModel:
@@ -61,9 +59,7 @@ def auto(model: LanguageModel) -> LanguageModel:
     return model
 
 
-def auto_facts() -> RecomputeFacts:
-    """Let a plan choose by the memory of the device."""
-    return RecomputeFacts(recomputes=False, is_cut=True, share=0.0, chooses=True)
+AUTO_FACTS: Final = RecomputeFacts(recomputes=False, is_cut=True, share=0.0, chooses=True)
 
 
 def every_block(model: LanguageModel) -> LanguageModel:
@@ -73,9 +69,7 @@ def every_block(model: LanguageModel) -> LanguageModel:
     return model
 
 
-def every_block_facts() -> RecomputeFacts:
-    """Compute every block again."""
-    return RecomputeFacts()
+EVERY_BLOCK_FACTS: Final = RecomputeFacts()
 
 
 def selective(model: LanguageModel) -> LanguageModel:
@@ -85,9 +79,7 @@ def selective(model: LanguageModel) -> LanguageModel:
     return model
 
 
-def selective_facts() -> RecomputeFacts:
-    """Keep products with weights and fused attention, as far as the compiler does."""
-    return RecomputeFacts(is_cut=True, share=0.0)
+SELECTIVE_FACTS: Final = RecomputeFacts(is_cut=True, share=0.0)
 
 
 def memory_budget_facts(*, fraction: float = 0.5) -> RecomputeFacts:

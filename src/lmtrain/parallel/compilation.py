@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import torch
 from jaxtyping import Float, Int
@@ -53,14 +54,10 @@ def auto() -> Compilation:
     return Compilation(apply=compile_where_possible)
 
 
-def none_facts() -> CompileFacts:
-    """Compile nothing."""
-    return CompileFacts(compiles=False)
+NONE_FACTS: Final = CompileFacts(compiles=False)
 
 
-def auto_facts() -> CompileFacts:
-    """Compile where there is a compiler."""
-    return CompileFacts(falls_back=True)
+AUTO_FACTS: Final = CompileFacts(falls_back=True)
 
 
 def compile_blocks(model: LanguageModel) -> LanguageModel:

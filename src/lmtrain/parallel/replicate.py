@@ -25,7 +25,7 @@ def single(*, num_ranks: int) -> Parallelism:
     if num_ranks != 1:
         msg = f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp, or shard over them."
         raise ConfigurationError(msg)
-    return Parallelism(name="single", strategy="auto", parallelize=whole, spread=single_facts())
+    return Parallelism(name="single", strategy="auto", parallelize=whole, spread=SINGLE_FACTS)
 
 
 class ReplicatedStrategy(DDPStrategy):
@@ -67,12 +67,10 @@ def _replicated(model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
 def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
     """Choose `single` for one rank and `ddp` for several; for a known device a plan has chosen before."""
     chosen = single(num_ranks=1) if num_ranks == 1 else ddp(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
-    return replace(chosen, spread=auto_facts())
+    return replace(chosen, spread=AUTO_FACTS)
 
 
-def single_facts() -> ModelSpread:
-    """Keep the whole model on one rank."""
-    return ModelSpread(reduces_alone=False, most_ranks=1)
+SINGLE_FACTS: Final = ModelSpread(reduces_alone=False, most_ranks=1)
 
 
 def ddp_facts(*, gradients_in: Literal["fp32", "bf16"] = "fp32") -> ModelSpread:
@@ -80,6 +78,4 @@ def ddp_facts(*, gradients_in: Literal["fp32", "bf16"] = "fp32") -> ModelSpread:
     return ModelSpread(keeps_gradients=True, gradient_bytes=2 if gradients_in == "bf16" else 4)
 
 
-def auto_facts() -> ModelSpread:
-    """Keep the whole model on every rank, be it one or several, where a plan chooses no other strategy."""
-    return ModelSpread(keeps_gradients=True, reduces_alone=False, chooses=True)
+AUTO_FACTS: Final = ModelSpread(keeps_gradients=True, reduces_alone=False, chooses=True)

@@ -146,7 +146,7 @@ def fp8(
 
 def fp8_facts(*, recipe: Recipe = "tensorwise", residual: Residual | None = None) -> PrecisionFacts:
     """Keep a copy of the weights in 2 bytes, rounded to 1 by products; scales a row came with Hopper."""
-    held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp8")
+    held = PrecisionBytes(compute_copy=2, activations=2, matmul="fp8")
     by_row = recipe == "rowwise"
     return PrecisionFacts(
         name="fp8",

@@ -7,7 +7,7 @@ avx512_bf16 or amx_bf16 (there 2 to 5 times the fp32 rate on the default model's
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 
@@ -86,37 +86,47 @@ class Precision:
         return f"{self.facts.name} ({self.reason}): products in {held.matmul}{stream}{copy}{rounding}"
 
 
+FP32_FACTS: Final = PrecisionFacts(name="fp32", bytes_of=PrecisionBytes(matmul="fp32"))
+TF32_FACTS: Final = PrecisionFacts(
+    name="tf32", bytes_of=PrecisionBytes(matmul="tf32"), gpu_since=(8, 0), instead="precision=fp32"
+)
+FP16_MIXED_FACTS: Final = PrecisionFacts(
+    name="fp16_mixed",
+    bytes_of=PrecisionBytes(compute_copy=2, activations=2, matmul="fp16"),
+    compute_dtype="float16",
+)
+BF16_TRUE_FACTS: Final = PrecisionFacts(
+    name="bf16_true",
+    bytes_of=PrecisionBytes(weights=2, gradients=2, state=2, activations=2, matmul="bf16"),
+    compute_dtype="bfloat16",
+    casts_parameters=True,
+)
+
+
+def bf16_mixed_facts(*, residual: Residual | None = None) -> PrecisionFacts:
+    """Keep a copy of the weights in 2 bytes."""
+    held = PrecisionBytes(compute_copy=2, activations=2, matmul="bf16")
+    return PrecisionFacts(name="bf16_mixed", bytes_of=held, compute_dtype="bfloat16", residual=residual)
+
+
+def auto_facts(*, has_bf16: bool) -> PrecisionFacts:
+    """Be bf16_mixed where the machine has bf16 matrix hardware, else fp32."""
+    return bf16_mixed_facts() if has_bf16 else FP32_FACTS
+
+
 def fp32() -> Precision:
     """Compute in fp32 throughout."""
-    return Precision(facts=fp32_facts())
-
-
-def fp32_facts() -> PrecisionFacts:
-    """Hold everything in 4 bytes."""
-    held = PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="fp32")
-    return PrecisionFacts(name="fp32", bytes_of=held)
+    return Precision(facts=FP32_FACTS)
 
 
 def tf32(*, device_type: str) -> Precision:
     """Keep all in fp32 and let products round their inputs to 10 bits of fraction."""
-    return Precision(facts=require_products(tf32_facts(), device_type))
-
-
-def tf32_facts() -> PrecisionFacts:
-    """Hold everything in 4 bytes and round for products."""
-    held = PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="tf32")
-    return PrecisionFacts(name="tf32", bytes_of=held, gpu_since=(8, 0), instead="precision=fp32")
+    return Precision(facts=require_products(TF32_FACTS, device_type))
 
 
 def fp16_mixed() -> Precision:
     """Compute products in fp16 under a scaled loss, with fp32 master weights."""
-    return Precision(facts=fp16_mixed_facts())
-
-
-def fp16_mixed_facts() -> PrecisionFacts:
-    """Keep a copy of the weights in 2 bytes, and change the loss's scale as it goes."""
-    held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp16")
-    return PrecisionFacts(name="fp16_mixed", bytes_of=held, compute_dtype="float16")
+    return Precision(facts=FP16_MIXED_FACTS)
 
 
 def bf16_mixed(*, residual: Residual | None = None) -> Precision:
@@ -127,22 +137,10 @@ def bf16_mixed(*, residual: Residual | None = None) -> Precision:
     return Precision(facts=bf16_mixed_facts(residual=residual))
 
 
-def bf16_mixed_facts(*, residual: Residual | None = None) -> PrecisionFacts:
-    """Keep a copy of the weights in 2 bytes."""
-    held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16")
-    return PrecisionFacts(name="bf16_mixed", bytes_of=held, compute_dtype="bfloat16", residual=residual)
-
-
 def bf16_true(*, stochastic_rounding: bool = False) -> Precision:
     """Keep weights, gradients and moments in bf16: half the memory, and updates below 1/256 of a weight are lost."""
     convert = partial(cast_parameters, dtype=torch.bfloat16)
-    return Precision(facts=bf16_true_facts(), convert=convert, stochastic_rounding=stochastic_rounding)
-
-
-def bf16_true_facts() -> PrecisionFacts:
-    """Hold everything in 2 bytes."""
-    held = PrecisionBytes(weights=2, compute_copy=0, gradients=2, state=2, activations=2, matmul="bf16")
-    return PrecisionFacts(name="bf16_true", bytes_of=held, compute_dtype="bfloat16", casts_parameters=True)
+    return Precision(facts=BF16_TRUE_FACTS, convert=convert, stochastic_rounding=stochastic_rounding)
 
 
 def auto(*, device_type: str) -> Precision:
@@ -152,11 +150,6 @@ def auto(*, device_type: str) -> Precision:
         return _choose(fast=major >= 8, device=f"compute capability {major}.{minor}")
     flags = bf16_flags()
     return _choose(fast=bool(flags), device=" and ".join(sorted(flags)) or "a CPU without avx512_bf16 or amx_bf16")
-
-
-def auto_facts(*, has_bf16: bool) -> PrecisionFacts:
-    """Be bf16_mixed where the machine has bf16 matrix hardware, else fp32."""
-    return bf16_mixed_facts() if has_bf16 else fp32_facts()
 
 
 def cast_parameters(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:

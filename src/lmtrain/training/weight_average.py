@@ -5,7 +5,7 @@ Kept in fp32 as frozen parameters of the training module, so that a strategy sha
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,7 @@ def none() -> None:
     """Keep no average."""
 
 
-def weight_average_facts() -> AverageFacts:
-    """Keep an fp32 copy."""
-    return AverageFacts(num_bytes=FP32_BYTES)
+WEIGHT_AVERAGE_FACTS: Final = AverageFacts(num_bytes=FP32_BYTES)
 
 
 class WeightAverage(nn.Module):

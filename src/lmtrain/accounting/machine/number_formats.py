@@ -21,17 +21,17 @@ def utilization_format(matmul: MatmulDtype) -> MatmulDtype:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionBytes:
-    """Bytes of one value by role, and the format of the matrix products.
+    """Bytes of one value by role, those of fp32 by default, and the format of the matrix products.
 
     `weights` are updated by the optimizer; `compute_copy` is of weights kept next to them for the products, where no
     sharding casts them as it gathers them.
     """
 
-    weights: int
-    compute_copy: int
-    gradients: int
-    state: int
-    activations: int
+    weights: int = 4
+    compute_copy: int = 0
+    gradients: int = 4
+    state: int = 4
+    activations: int = 4
     matmul: MatmulDtype
 
 

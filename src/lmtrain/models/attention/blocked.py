@@ -3,7 +3,7 @@
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
 
-from typing import final
+from typing import Final, final
 
 import torch
 from torch import Tensor
@@ -45,9 +45,7 @@ class Blocked(Attention):
         return f"blocked: products over blocks of rows on {place.device_type}"
 
 
-def blocked_facts() -> AttentionFacts:
-    """Keep the scores of one block of rows after the other in memory."""
-    return AttentionFacts(is_fused=False, masks_beyond=None)
+BLOCKED_FACTS: Final = AttentionFacts(is_fused=False, masks_beyond=None)
 
 
 blocked = Blocked()

@@ -3,7 +3,7 @@
 B batch, T tokens, S tokens that are seen, H heads, Hkv key and value heads, K head width.
 """
 
-from typing import final
+from typing import Final, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -59,9 +59,7 @@ class Eager(Attention):
         return "eager: plain operations, scores of all pairs in memory"
 
 
-def eager_facts() -> AttentionFacts:
-    """Keep the scores of all pairs in memory."""
-    return AttentionFacts(is_fused=False)
+EAGER_FACTS: Final = AttentionFacts(is_fused=False)
 
 
 eager = Eager()

@@ -1,8 +1,8 @@
 """An option's facts about itself, read from the source of its code without loading torch.
 
-The code at MODULE.NAME is described by the function NAME_facts of the same module, with a class's name in snake case:
-ChunkedCrossEntropy by chunked_cross_entropy_facts. It takes those of the option's settings that it asks for. Of the
-module only these functions and its imports of arithmetic are run.
+The code at MODULE.NAME is described by the constant NAME_FACTS of the same module, with a class's name in snake case:
+LigerCrossEntropy by LIGER_CROSS_ENTROPY_FACTS. Where facts depend on the option's settings, a function name_facts
+returns them; it takes those that it asks for. Of the module only these and its imports of arithmetic are run.
 """
 
 import __future__
@@ -48,21 +48,20 @@ def facts_of(
     if not module or not target.startswith((*OURS, *allowed)):
         return None
     try:
-        describe = _described(module).get(_snake_case(name))
-        if describe is None:
-            return None
-        taken = parameters_of(describe, are_evaluated=bool(key))
-        given = {name: value for name, value in {**node, **place}.items() if name in taken}
-        if key:
-            given = {name: check_value(given[name], taken[name].annotation, key=f"{key}.{name}") for name in given}
-        found = describe(**given)
+        found = _described(module).get(_snake_case(name))
+        if callable(found):
+            taken = parameters_of(found, are_evaluated=bool(key))
+            given = {name: value for name, value in {**node, **place}.items() if name in taken}
+            if key:
+                given = {name: check_value(given[name], taken[name].annotation, key=f"{key}.{name}") for name in given}
+            found = found(**given)
     except (NameError, TypeError) as failure:
         raise ConfigurationError(
-            f"{target}{SUFFIX} fails: {failure}; it takes settings of its option, and imports {ARITHMETIC}* alone."
+            f"the facts of {target} fail: {failure}; they take its settings, and imports of {ARITHMETIC}* alone."
         ) from failure
-    if not isinstance(found, kind):
+    if found is not None and not isinstance(found, kind):
         raise ConfigurationError(
-            f"{target}{SUFFIX} returns {type(found).__name__}; {kind.group} takes {kind.__name__}."
+            f"the facts of {target} are {type(found).__name__}; {kind.group} takes {kind.__name__}."
         )
     return found
 
@@ -79,7 +78,7 @@ def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[s
         what = getattr(kind, "saying", "what it is")
         raise ConfigurationError(
             f"{kind.group}._target_={target} does not say {what}, which a plan counts on; write "
-            f"{_snake_case(name)}{SUFFIX}() -> {kind.__name__} next to it in {module.replace('.', '/')}.py."
+            f"{_snake_case(name).upper()}_FACTS = {kind.__name__}(...) next to it in {module.replace('.', '/')}.py."
         )
     return found
 
@@ -88,20 +87,22 @@ def options_saying(package: str, kind: type[F]) -> Iterator[tuple[str, F]]:
     """Give the targets with such facts in a package, and their facts at default settings."""
     spec = importlib.util.find_spec(package)
     for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else None, prefix=f"{package}."):
-        for name, describe in sorted(_described(module.name).items()):
-            if describe.__annotations__.get("return") == kind.__name__:
-                yield f"{module.name}.{name}", describe()
+        for name, found in sorted(_described(module.name).items()):
+            if isinstance(found, kind):
+                yield f"{module.name}.{name}", found
+            elif callable(found) and found.__annotations__.get("return") == kind.__name__:
+                yield f"{module.name}.{name}", found()
 
 
 @cache
-def _described(module: str) -> dict[str, Callable[..., Any]]:
-    """Run the facts' part of a module's source; return its functions by the names of their options."""
+def _described(module: str) -> dict[str, Facts | Callable[..., Any]]:
+    """Run the facts' part of a module's source; return its constants and functions by the names of their options."""
     run = [statement for statement in statements_of(module, having=SUFFIX) if _says(statement)]
     tree, flags = ast.Module(body=run, type_ignores=[]), __future__.annotations.compiler_flag
     code = compile(tree, f"{module} ({SUFFIX})", "exec", flags=flags, dont_inherit=True)
     names: dict[str, Any] = {"__name__": module}
     exec(code, names)  # noqa: S102  # of packages imported whole by a run
-    return {name.removesuffix(SUFFIX): found for name, found in names.items() if name.endswith(SUFFIX)}
+    return {name.lower().removesuffix(SUFFIX): found for name, found in names.items() if _is_facts(name)}
 
 
 def _says(statement: ast.stmt) -> bool:
@@ -109,11 +110,17 @@ def _says(statement: ast.stmt) -> bool:
         case ast.ImportFrom(module=str(module)):
             return module.startswith(ARITHMETIC) or module in SHORT_STANDARD
         case ast.FunctionDef(name=name):
-            return name.endswith(SUFFIX)
+            return _is_facts(name)
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return _is_facts(name)
         case ast.Assign(targets=targets):
-            return all(isinstance(target, ast.Name) and target.id.endswith(SUFFIX) for target in targets)
+            return all(isinstance(target, ast.Name) and _is_facts(target.id) for target in targets)
         case _:
             return False
+
+
+def _is_facts(name: str) -> bool:
+    return name.lower().endswith(SUFFIX)
 
 
 def _snake_case(name: str) -> str:

@@ -76,13 +76,16 @@ def built_class(target: str) -> str | None:
 
 @cache
 def statements_of(module: str, *, having: str = "") -> list[ast.stmt]:
-    """Return the statements of a module's source; none where there is no source, or one without the text `having`."""
+    """Return the statements of a module's source; none where there is no source, or one without the text `having`.
+
+    `having` is compared without case.
+    """
     try:
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:
         return []
     source = Path(spec.origin).read_text() if spec is not None and spec.origin is not None else ""
-    return ast.parse(source).body if having in source else []
+    return ast.parse(source).body if having in source.lower() else []
 
 
 @cache

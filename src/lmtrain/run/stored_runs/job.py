@@ -33,6 +33,13 @@ MOVED_TARGETS = {
     "lmtrain.training.profiling.off.": "lmtrain.training.profilers.",
     "lmtrain.training.profiling.torch_trace.": "lmtrain.training.profilers.",
     "lmtrain.optim.range_test.": "lmtrain.optim.schedules.",
+    "lmtrain.optim.adafactor.": "lmtrain.optim.torch_optimizers.",
+    "lmtrain.optim.adagrad.": "lmtrain.optim.torch_optimizers.",
+    "lmtrain.optim.adamw_8bit.": "lmtrain.optim.package_optimizers.",
+    "lmtrain.optim.lion.": "lmtrain.optim.package_optimizers.",
+    "lmtrain.optim.rmsprop.": "lmtrain.optim.torch_optimizers.",
+    "lmtrain.optim.schedule_free.": "lmtrain.optim.package_optimizers.",
+    "lmtrain.optim.sgd.": "lmtrain.optim.torch_optimizers.",
 }
 HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
 

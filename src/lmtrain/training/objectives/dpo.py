@@ -27,9 +27,7 @@ def none() -> None:
     """Minimise the loss of next tokens."""
 
 
-def direct_preference_facts() -> ObjectiveFacts:
-    """Compare the two answers of a pair, with a reference scored ahead."""
-    return ObjectiveFacts(task="dpo", rows_together=2, scores_ahead=True)
+DIRECT_PREFERENCE_FACTS: Final = ObjectiveFacts(task="dpo", rows_together=2, scores_ahead=True)
 
 
 @final
