@@ -11,6 +11,7 @@ KINDS = {
     "scatter": ("reduce_scatter",),
     "reduce": ("allreduce", "all_reduce"),
     "exchange": ("alltoall", "all_to_all"),
+    "send": ("send",),
 }
 
 
@@ -27,7 +28,7 @@ class Message(NamedTuple):
         """Return the bytes that leave a rank of a ring."""
         others = self.num_ranks - 1
         part = others / self.num_ranks
-        whole = {"gather": others, "scatter": part, "reduce": 2 * part, "exchange": part}
+        whole = {"gather": others, "scatter": part, "reduce": 2 * part, "exchange": part, "send": 1}
         return whole[self.kind] * self.num_bytes
 
 
@@ -56,9 +57,9 @@ def _kind(operator: str) -> str | None:
 
 
 def _by_group(kind: str, arguments: list[Any]) -> Message:
-    """Read a c10d operator: outputs before inputs, but for an all-reduce, which is in place."""
+    """Read a c10d operator: outputs before inputs, but for an all-reduce, which is in place, and a send."""
     groups = [one for one in arguments if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type())]
-    found: Any = arguments[0 if kind == "reduce" else 1]
+    found: Any = arguments[0 if kind in ("reduce", "send") else 1]
     tensor = found[0] if isinstance(found, list) else found
     return _message(kind, dist.ProcessGroup.unbox(groups[0]), tensor.nbytes)
 

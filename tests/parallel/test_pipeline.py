@@ -3,18 +3,32 @@
 One process takes the same micro-batches: the penalties of routers are of each by itself.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
 
-from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.model.memory import Pipeline
+from lmtrain.accounting.training_plan.setting import Setting
+from lmtrain.accounting.training_plan.speed import sent_in_step
+from lmtrain.accounting.training_plan.step_time import PlannedModel
 from lmtrain.errors import ConfigurationError
+from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
+from lmtrain.optim.parameter_groups import trained_parameters
+from lmtrain.parallel.pipeline import pipeline_facts
 from lmtrain.parallel.pipeline_parts import cut_layers, holders, require_staged
+from lmtrain.parallel.pipeline_run import PipelineRun
+from tests import facts
+from tests.parallel.parity_run import CONTEXT_TOKENS, MODELS, VOCAB_SIZE
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
+from tests.ranks import on_ranks
 
 TWO: dict[str, Any] = {"num_stages": 2}
 FOUR: dict[str, Any] = {"num_stages": 2, "num_chunks": 2}
@@ -77,6 +91,51 @@ def test_losses_gradients_and_weights_are_those_of_one_process(
 ) -> None:
     require_same(staged[case], alone[case])
     assert min(alone[case]["norms"].values()) > CLIP, "every step is clipped"
+
+
+def planned_bytes(case: dict[str, Any], *, num_ranks: int) -> dict[str, float]:
+    """Return the bytes that a rank of the case sends in a step, by group."""
+    with torch.device("meta"):
+        model = MODELS[case["model"]](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)
+    spread = pipeline_facts(**case["settings"])
+    sequences = case.get("micro_batch_sequences", MICRO["micro_batch_sequences"])
+    asked = Batch(context_tokens=16, tokens_per_step=128, micro_batch_sequences=sequences)
+    batch = plan_batches(asked, num_ranks=num_ranks, num_stages=2)
+    precision, state = facts.precision("fp32"), facts.optimizer("adamw").state
+    setting = Setting(cluster=Cluster(name="x"), num_ranks=num_ranks, precision=precision, state=state, spread=spread)
+    shape = model.shape()
+    planned = PlannedModel(shape=shape, parameters=trained_parameters(model), flops=flops_per_token(shape, 16))
+    return {each.group: each.num_bytes for each in sent_in_step(setting, batch, planned).groups}
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_stages_send_the_planned_bytes(staged: list[Found], case: int) -> None:
+    for messages in staged[case]["sent"][1:]:
+        sent = sum(each.sent for each in messages if each.kind == "send")
+        assert planned_bytes(CASES[case], num_ranks=2) == {"stages": sent}
+
+
+@pytest.mark.distributed
+def test_stages_have_the_planned_room_for_what_they_receive(tmp_path: Path) -> None:
+    on_ranks(_received, folder=tmp_path)
+
+
+def _received(rank: int) -> None:
+    for settings, num_micro_steps in ((TWO, 3), (FOUR, 4), (FOUR | {"schedule": "zbv"}, 4)):
+        model, pipeline = MODELS["delta"](vocab_size=VOCAB_SIZE, max_context_tokens=8), Pipeline(**settings)
+        model.initialize_weights(torch.Generator().manual_seed(0))
+        grid = init_device_mesh("cpu", (1, 2), mesh_dim_names=("copies", "stages"))
+        run = PipelineRun(model, grid, pipeline, nullcontext)
+        ids = torch.zeros(1, 8, dtype=torch.int64)
+        run.run([(ids, ids, None)] * num_micro_steps, CrossEntropy(), scale=1.0)
+        assert run._schedule is not None
+        schedule = run._schedule[1]
+        stages = getattr(schedule, "_stages", None) or [schedule._stage]
+        rooms = [room for stage in stages for room in (stage.args_recv_info, stage.grad_recv_info)]
+        infos = [info for room in rooms for of_micro in room.values() for info in of_micro]
+        held = sum(info.buffer.nbytes for info in infos if info.buffer is not None)
+        assert held == num_micro_steps * pipeline.num_received(stage=rank) * (8 * 16 * 4 + 4)  # the stream, a penalty
 
 
 @pytest.mark.distributed

@@ -126,7 +126,11 @@ def unchanged(model: LanguageModel) -> LanguageModel:
 
 
 def shape_of(
-    model: LanguageModel, *, num_tied_head_parameters: int, attention: tuple[AttentionShape, ...]
+    model: LanguageModel,
+    *,
+    num_tied_head_parameters: int,
+    attention: tuple[AttentionShape, ...],
+    num_streams: int = 1,
 ) -> ModelShape:
     """Count parameters: weights of nn.Linear and of experts are matmuls, weights of nn.Embedding lookups.
 
@@ -156,4 +160,5 @@ def shape_of(
         + (num_tied_head_parameters if is_head_frozen else 0),
         width=model.output_head().weight.shape[1],
         layer_vectors=2 + 2 * sum(one.experts.num_experts_per_token for one in experts) / max(1, len(attention)),
+        num_streams=num_streams,
     )

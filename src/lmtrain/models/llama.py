@@ -467,6 +467,7 @@ class Llama(StagedModel):
             self,
             num_tied_head_parameters=num_again * self.embedding.token.weight.numel(),
             attention=tuple(block.attention_shape for block in blocks),
+            num_streams=sum(name != "penalty" for name in self.handed_on),
         )
 
     @property

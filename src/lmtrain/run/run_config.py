@@ -18,7 +18,7 @@ from lmtrain.run.scaling import scaling_of
 from lmtrain.run.schema.check import REPEATS, TARGET, check_node, check_value
 from lmtrain.run.schema.facts import Facts, facts_of
 from lmtrain.run.schema.node import Node
-from lmtrain.run.settings import HealthSettings, RunSettings, TrainerSettings
+from lmtrain.run.settings import HealthSettings, RoutingSettings, RunSettings, TrainerSettings
 from lmtrain.training.lean_import import import_lightning
 
 F = TypeVar("F", bound=Facts)
@@ -43,6 +43,7 @@ class RunConfig:
     deterministic: bool
     run: RunSettings
     health: HealthSettings
+    experts: RoutingSettings
     batch: Batch
     budget: Budget
     cluster: Cluster
@@ -174,12 +175,15 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
     }
     values = {"module": OUR_MODULE, **values}  # a config saved by 0.1.0 names none
     nodes: dict[str, Any] = {name: Node(name, values[name]) for name in NODES}
+    # A config saved by an earlier version has no such keys.
     health = Node("health", values["health"]).checked(allowed).build() if "health" in values else HealthSettings()
+    experts = Node("experts", values["experts"]).checked(allowed).build() if "experts" in values else RoutingSettings()
     return RunConfig(
         **scalars,
         **light,
         **nodes,
         health=health,
+        experts=experts,
         make_trainer=Node("trainer", values["trainer"]),
         trainer=_trainer_settings(values["trainer"]),
         scaling=scaling_of(dict(values)),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError
 
@@ -38,6 +39,16 @@ class HealthSettings:
 
     recompute_every_steps: int | None = None
     compare_replicas_every_steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingSettings:
+    """What plans assume of routers: the tokens of the fullest rank of an expert group over those of the mean one."""
+
+    imbalance: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_number("experts.imbalance", self.imbalance, at_least=1, at_most=1e4, usual="1.3")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ from lmtrain.accounting.training_plan.setting import (
     fits,
     largest_micro_batch,
     memory_of,
-    num_at_end,
 )
 from lmtrain.run.planning.choices import setting_on_paper
 from tests import facts
@@ -127,8 +126,6 @@ def test_the_ends_of_a_pipeline_hold_the_embedding_and_the_head(model: str, num_
     config = config_of(f"model={model}", "cluster=h100_8x", "precision=bf16_mixed", "optimizer=adamw")
     config = config.changed(strategy={"_target_": "lmtrain.parallel.pipeline.pipeline", "num_stages": 4})
     found = setting_on_paper(config)
-    ends = (num_at_end(found.facts, is_first=True), num_at_end(found.facts, is_first=False))
-    assert ends == (num_first, num_last)
-    parameters = found.facts.parameters
-    blocks = parameters.num_total - parameters.num_outside_blocks
-    assert memory_of(found, batch(24)).weights / 4 - blocks // 4 == pytest.approx(max(ends), abs=1)
+    stages = found.stages(batch(24), found.facts.shape, found.facts.parameters)
+    assert stages.num_at_end(is_first=True) == num_first
+    assert stages.num_at_end(is_first=False) + stages.num_tied == num_last

@@ -32,11 +32,15 @@ def test_a_step_of_an_h200_is_within_a_twentieth_of_the_measured(
     assert plan.speed.source == MODELLED
 
 
+ON_A_NODE = (
+    *("cluster=h100_8x", "optimizer=adamw", "precision=bf16_mixed", "compile=blocks", "strategy=fsdp"),
+    *("batch.context_tokens=8192", "batch.tokens_per_step=65536"),
+)
+
+
 def seconds(*words: str) -> float:
     """Return the planned step of 8B on a node of eight H100."""
-    batch = ("batch.context_tokens=8192", "batch.tokens_per_step=65536")
-    known = ("model=llama_3_8b", "cluster=h100_8x", "optimizer=adamw", "precision=bf16_mixed", "compile=blocks")
-    plan, _ = plan_of(config_of(*known, "strategy=fsdp", *batch, *words))
+    plan, _ = plan_of(config_of("model=llama_3_8b", *ON_A_NODE, *words))
     assert plan.speed is not None
     return plan.speed.step_seconds
 
@@ -49,6 +53,19 @@ def test_recomputation_slow_links_and_no_compiler_take_longer_and_fp8_less() -> 
     slow = ("cluster.num_nodes=8", "cluster.network_bytes_per_second=10GB", "batch.tokens_per_step=524288")
     assert seconds(*slow) > 3 * plain
     assert plain < seconds("strategy=fsdp_tensor")
+
+
+def test_a_fuller_expert_takes_longer_and_sends_more() -> None:
+    words = ("model=mixtral_8x7b", "strategy.expert_size=8", "recompute=every_block")
+    even, uneven = (plan_of(config_of(*words, *ON_A_NODE, f"experts.imbalance={one}"))[0] for one in (1, 1.3))
+    assert even.step is not None
+    assert uneven.step is not None
+    assert 1.15 < uneven.step.seconds / even.step.seconds < 1.3
+    assert even.communication is not None
+    assert uneven.communication is not None
+    sent = [{each.group: each.num_bytes for each in one.groups} for one in (even.communication, uneven.communication)]
+    assert sent[1]["expert groups"] == pytest.approx(1.3 * sent[0]["expert groups"])
+    assert sent[1]["shards"] == sent[0]["shards"]
 
 
 def groups(spread: ModelSpread, **more: Any) -> list[Collective]:

@@ -1,12 +1,13 @@
 """Memory of training on one device, by kind, at the fullest moment of a step; and the stages of a pipeline.
 
-Activations are an argument, measured on the real graph elsewhere. Pipeline: arXiv 2104.04473 section 2.2, with layers
-spread evenly over stages.
+Activations are an argument, measured on the real graph elsewhere. Pipeline: arXiv 2104.04473 section 2.2.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any, Final, Literal, get_args
 
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
@@ -114,11 +115,40 @@ class Pipeline:
         in_flight = stages if self.schedule == "zbv" else in_flight
         return (num_micro_steps if self._fills_first else min(in_flight, num_micro_steps)) / stages
 
-    def held_share(self, *, num_total: int, num_outside_blocks: int, num_at_end: int) -> float:
-        """Return the share of parameters of a stage with `num_at_end` of those outside the blocks."""
-        if self.num_stages == 1:
-            return 1.0
-        return ((num_total - num_outside_blocks) / self.num_stages + num_at_end) / num_total
+    def owner(self, part: int) -> int:
+        """Return the stage that has a part of the model: round and round, or there and back."""
+        turn, place = divmod(part, self.num_stages)
+        return self.num_stages - 1 - place if self.schedule == "zbv" and turn else place
+
+    def parts_of(self, stage: int) -> list[int]:
+        """Return the parts that a stage has."""
+        return [part for part in range(self.num_parts) if self.owner(part) == stage]
+
+    def num_sent(self, *, stage: int) -> int:
+        """Count the streams that a stage sends for a micro-batch: its own to the next part, gradients back."""
+        neighbours = [other for part in self.parts_of(stage) for other in (part - 1, part + 1)]
+        return sum(0 <= other < self.num_parts and self.owner(other) != stage for other in neighbours)
+
+    def num_received(self, *, stage: int) -> int:
+        """Count the streams with a buffer on a stage for each micro-batch of a step, as torch's stages keep them."""
+        return sum((part > 0) + (part < self.num_parts - 1) for part in self.parts_of(stage))
+
+
+@cache
+def cut_evenly(costs: tuple[float, ...], num_parts: int) -> list[range]:
+    """Cut layers into consecutive parts, at least one layer each, so that the longest takes the least time."""
+    until = [0.0, *accumulate(costs)]
+
+    @cache
+    def cut(end: int, num: int) -> tuple[float, tuple[int, ...]]:
+        """Return the time of the longest of `num` parts of the first `end` layers, and where each begins."""
+        if num == 1:
+            return until[end], (0,)
+        tried = ((start, *cut(start, num - 1)) for start in range(num - 1, end))
+        return min((max(longest, until[end] - until[start]), (*starts, start)) for start, longest, starts in tried)
+
+    _, starts = cut(len(costs), num_parts)
+    return [range(start, end) for start, end in pairwise((*starts, len(costs)))]
 
 
 ONE_STAGE: Final = Pipeline()
@@ -220,6 +250,10 @@ class TrainedParameters:
         """Return the numbers in stacks of matrices: those of experts."""
         return sum(count * math.prod(sides) for sides, count in self._stacks)
 
+    def num_active_stacked(self, shape: ModelShape) -> int:
+        """Return the numbers of the experts of one token."""
+        return max(0, self.num_stacked - (shape.num_parameters - shape.num_active_parameters))
+
     @property
     def _stacks(self) -> list[tuple[list[int], int]]:
         found = [(_sides(name), count) for name, count in self.tensors.items()]
@@ -263,9 +297,9 @@ class DeviceMemory:
     """Bytes at the peak of a step on one device, by kind; those `freed` at that `moment` are 0.
 
     `weights` are the optimizer's master weights, `weights_copy` a kept copy in the compute format, `gathered` the whole
-    tensors under sharding, `workspace` logits and loss, or the temporaries of a block's backward pass, of the last
-    message of gradients or of an optimizer's step, `snapshot` the copy for a save in the background, `process` a
-    process on a CPU by itself, `margin` the allocator's.
+    tensors under sharding, `received` a pipeline stage's buffers for its neighbours' messages, `workspace` logits and
+    loss, or the temporaries of a block's backward pass, of the last message of gradients or of an optimizer's step,
+    `snapshot` the copy for a save in the background, `process` a process on a CPU by itself, `margin` the allocator's.
     """
 
     weights: int
@@ -273,6 +307,7 @@ class DeviceMemory:
     gradients: int
     optimizer: int
     gathered: int = 0
+    received: int = 0
     activations: int = 0
     workspace: int = 0
     snapshot: int = 0
@@ -289,7 +324,7 @@ class DeviceMemory:
     @property
     def total(self) -> int:
         """Add all kinds up."""
-        held = self.static + self.gathered + self.snapshot + self.process
+        held = self.static + self.gathered + self.received + self.snapshot + self.process
         return held + self.activations + self.workspace + self.margin
 
     def to_json(self) -> dict[str, Any]:

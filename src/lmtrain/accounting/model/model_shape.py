@@ -27,7 +27,8 @@ class ModelShape:
     `num_active_parameters` are active for one token: all of them, unless the model is a mixture of experts.
     `width` are the numbers of a token in the residual stream, fewer than those of all heads in Qwen3.
     `layer_vectors` is how many vectors of that width a layer keeps of each token on every rank of a tensor group: the
-    inputs of attention and of the feed-forward, and each chosen expert's input and output.
+    inputs of attention and of the feed-forward, and each chosen expert's input and output. `num_streams` of that width
+    go from a layer to the next, where a pipeline cuts between them.
     """
 
     num_parameters: int
@@ -39,6 +40,7 @@ class ModelShape:
     num_frozen_matmul_parameters: int = 0
     width: int = 0
     layer_vectors: float = 2.0
+    num_streams: int = 1
 
     @property
     def num_chosen_experts(self) -> float:

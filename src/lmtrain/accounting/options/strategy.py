@@ -45,7 +45,8 @@ class Stream:
 
     `share_again` is the share of layers with a second forward pass in the backward pass. `attention_bytes` are those of
     all layers' queries, keys, values and mixed values, `kv_bytes` of keys and values alone, `expert_bytes` of each
-    token's copies for its experts.
+    token's copies for its experts, `stage_bytes` what one stage of a pipeline sends to the next, and `tied_bytes` the
+    gradient of a table on the first stage and the last.
     """
 
     num_tokens: int
@@ -55,6 +56,8 @@ class Stream:
     attention_bytes: float = 0.0
     kv_bytes: float = 0.0
     expert_bytes: float = 0.0
+    stage_bytes: float = 0.0
+    tied_bytes: float = 0.0
 
     def sent(self, num_ranks: int) -> float:
         """Return the bytes sent by one of `num_ranks` ranks in a micro-step for the joint products of its layers.
@@ -107,8 +110,7 @@ class ModelSpread:
     with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. `context_ranks`
     neighbours have a slice each of the same sequences, exchanged with heads (Ulysses) or round a ring, where the slices
     `go_round` (published rows: no strategy here does). `expert_ranks` neighbours have a share of each layer's experts
-    each, for the tokens of all of them. A `pipeline` of several stages is planned, and trains on no
-    rank.
+    each, for the tokens of all of them. The stages of a `pipeline` are next to one another, outside of tensor groups.
     `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no limit.
     `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's delta once in
     that number of steps; None averages gradients at every step. `kept_bytes` are those of a parameter next to weight,
@@ -172,7 +174,7 @@ class ModelSpread:
         """Return the number of ranks sharing the model, or the same part of it in as many tensor groups."""
         if self.shards_over is None:
             return 1
-        whole = num_ranks // self.tensor_ranks
+        whole = num_ranks // (self.tensor_ranks * self.pipeline.num_stages)
         return whole if self.shards_over == "all ranks" else min(whole, self.shards_over)
 
     def num_savers(self, num_ranks: int) -> int:
@@ -200,7 +202,7 @@ class ModelSpread:
         _require_divisor("strategy.expert_size", self.expert_ranks, num_ranks)
         if self.most_shards is not None:
             key = f"{self.group}.{self.word_of_shards}" if self.word_of_shards else "the strategy's number of shards"
-            _require_divisor(key, self.most_shards, num_ranks // self.tensor_ranks)
+            _require_divisor(key, self.most_shards, num_ranks // (self.tensor_ranks * self.pipeline.num_stages))
 
     def collectives(
         self,
@@ -212,25 +214,28 @@ class ModelSpread:
         stream: Stream | None = None,
         num_summed: float = 0.0,
         share_of_experts: float = 0.0,
+        share_of_stage: float = 1.0,
     ) -> Iterator[Collective]:
         """Give a device's messages in a step for `gathered` bytes of whole weights and `num_gradients`.
 
         `stream` is a micro-step's; None is of a model without layers. Deltas count as gradients, by their mean
         over the steps between them. The gradients of `num_summed` weights, whole in a tensor group, are added up there.
-        `share_of_experts` is of weights and gradients alike: the ranks of an expert group have different ones.
+        `share_of_experts` is of weights and gradients alike: the ranks of an expert group have different ones;
+        `share_of_stage` is of the fullest stage of a pipeline.
 
         Rings: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n, a gather or a scatter half of it.
         """
         parts, stages, shards = self.tensor_ranks, self.pipeline.num_stages, self.num_shards(num_ranks)
-        reduced = num_gradients * self.gradient_bytes / (parts * stages) / (self.meets_every_steps or 1)
+        gathered *= share_of_stage
+        reduced = num_gradients * share_of_stage * self.gradient_bytes / parts / (self.meets_every_steps or 1)
         if stream:
             yield from self._of_stream(stream, micro_steps, summed=num_summed * self.gradient_bytes / shards)
-        num_blocks = 1 + (stream.num_layers if stream else 0)
+        num_blocks = 1 + (stream.num_layers // stages if stream else 0)
         apart = share_of_experts if self.expert_ranks > 1 else 0.0
-        of_shards = [(shards, parts, 1 - apart, num_blocks)]
+        of_shards = [(shards, parts * stages, 1 - apart, num_blocks)]
         if apart:
             sharing = self.expert_ranks
-            of_shards.append((shards // sharing, sharing, apart / sharing, num_blocks - 1))
+            of_shards.append((shards // sharing, parts * stages * sharing, apart / sharing, num_blocks - 1))
         passes = (2 if self.reshard_after_forward else 1) * micro_steps
         scatters = micro_steps if self.reduces_every_micro_step else 1
         for num_shards, stride, share, num_messages in of_shards:
@@ -258,10 +263,11 @@ class ModelSpread:
 
     def _of_stream(self, stream: Stream, micro_steps: int, *, summed: float) -> Iterator[Collective]:
         """Give the messages of ranks that share the tokens or the layers of a micro-batch."""
-        layers = stream.num_layers * micro_steps
+        stages = self.pipeline.num_stages
+        layers = stream.num_layers / stages * micro_steps
         if (parts := self.tensor_ranks) > 1:
             moves = (8 + 3 * stream.share_again) * layers
-            sent = stream.sent(parts) * micro_steps
+            sent = stream.sent(parts) * micro_steps / stages
             yield Collective(
                 group="tensor groups",
                 num_ranks=parts,
@@ -274,16 +280,25 @@ class ModelSpread:
             sent = stream.ringed(slices) if self.go_round else stream.exchanged(slices)
             moves = (8 + 4 * stream.share_again) * layers
             yield Collective(
-                group="context groups", num_ranks=slices, gathered_bytes=sent * micro_steps, num_gathers=moves
+                group="context groups", num_ranks=slices, gathered_bytes=sent * micro_steps / stages, num_gathers=moves
             )
         if (sharing := self.expert_ranks) > 1:
-            sent = stream.dispatched(sharing) * micro_steps
+            sent = stream.dispatched(sharing) * micro_steps / stages / parts
             moves = (4 + 2 * stream.share_again) * layers
-            yield Collective(group="expert groups", num_ranks=sharing, gathered_bytes=sent, num_gathers=moves)
-        if (stages := self.pipeline.num_stages) > 1:
-            moves = 2 * micro_steps * self.pipeline.num_chunks
+            stride = parts * stages
             yield Collective(
-                group="stages", num_ranks=stages, gathered_bytes=moves * stream.num_bytes, num_gathers=moves
+                group="expert groups", num_ranks=sharing, stride=stride, gathered_bytes=sent, num_gathers=moves
+            )
+        if stages > 1:
+            moves = micro_steps * max(self.pipeline.num_sent(stage=stage) for stage in range(stages))
+            yield Collective(
+                group="stages",
+                num_ranks=stages,
+                stride=parts,
+                gathered_bytes=moves * stream.stage_bytes,
+                reduced_bytes=stream.tied_bytes,
+                num_gathers=moves,
+                num_reductions=1 if stream.tied_bytes else 0,
             )
 
 

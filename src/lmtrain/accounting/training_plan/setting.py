@@ -28,10 +28,12 @@ from lmtrain.accounting.model.memory import (
     state_bytes,
 )
 from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES, STATE_PIECE_BYTES, OptimizerState
 from lmtrain.accounting.options.parts import AttentionFacts, LossFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.training_plan.stages import Stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,9 @@ class Setting:
     `host` is the memory of a run on this machine's CPU next to its tensors, None on a GPU. `offloads_state`: optimizer
     state is in host memory between steps. `takes_back`: a step leaves copies to go back to. `masks_documents`:
     attention keeps a mask of all pairs of tokens. `example_rows` of an objective stay together in a micro batch.
-    `device_bytes` None: the cluster's.
+    `expert_imbalance` is the work of an expert group's fullest rank over the mean one's.
+    A run cuts its layers into stages by their time at `most_context_tokens`, the model's; None: the batch's.
+    `held_bytes` None: the cluster's devices hold theirs.
     """
 
     cluster: Cluster
@@ -58,6 +62,8 @@ class Setting:
     takes_back: bool = False
     masks_documents: bool = False
     example_rows: int = 1
+    expert_imbalance: float = 1.0
+    most_context_tokens: int | None = None
     held_bytes: int | None = None
     known_facts: ModelFacts | None = None
 
@@ -117,6 +123,26 @@ class Setting:
         of_one = self.num_shards(num_ranks) * spread.tensor_ranks * spread.pipeline.num_stages
         return max(1, num_ranks // of_one) if spread.equals_one_process else 1
 
+    def stages(self, batch: BatchPlan, shape: ModelShape, parameters: TrainedParameters) -> Stages:
+        """Return a model's stages, one of all layers where there is no pipeline."""
+        pipeline, tokens = self.spread.pipeline, self.most_context_tokens or batch.context_tokens
+        return Stages(pipeline=pipeline, shape=shape, parameters=parameters, context_tokens=tokens)
+
+    def stream_bytes(self, batch: BatchPlan, shape: ModelShape) -> float:
+        """Return the bytes of a micro-batch that one stage of a pipeline sends to the next."""
+        value_bytes = FP32_BYTES if self.has_wide_stream else self.bytes_of.activations
+        tokens = batch.micro_batch_tokens / (self.spread.tensor_ranks * self.spread.context_ranks)
+        penalty = FP32_BYTES if shape.num_active_parameters < shape.num_parameters else 0
+        return tokens * shape.width * value_bytes * shape.num_streams + penalty
+
+    def uneven_bytes(self, batch: BatchPlan) -> float:
+        """Return the activations of an expert group's fullest rank beyond the mean one's: of its experts' rows."""
+        shape, num_layers = self.facts.shape, max(1, len(self.facts.shape.attention))
+        num_kept = max(1, round(num_layers * (1 - self.recompute.share)))
+        at_ends, within = 2 * shape.width, self.facts.parameters.num_active_stacked(shape) / max(1, shape.width)
+        of_token = (at_ends * shape.num_chosen_experts + within) * self.bytes_of.activations
+        return (self.expert_imbalance - 1) * batch.micro_batch_tokens * of_token * num_kept / num_layers
+
     def in_group(self, alone: float, *, num_tokens: float, num_layers: int) -> int:
         """Return the activations of a rank of a tensor group, with `alone` for a single rank.
 
@@ -132,9 +158,8 @@ class Setting:
 
 def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
     """Return the fullest moment of a step on one device, the fullest stage of a pipeline, by kind."""
-    last = setting.spread.pipeline.num_stages - 1
-    peaks = [_at_peak(moments_of(setting, batch, stage=stage)) for stage in dict.fromkeys((0, last))]
-    peak = max(peaks, key=lambda memory: memory.total)
+    stages = range(setting.spread.pipeline.num_stages)
+    peak = max((_at_peak(moments_of(setting, batch, stage=stage)) for stage in stages), key=lambda memory: memory.total)
     if setting.host is None:
         return replace(peak, margin=math.ceil(peak.total * ALLOCATOR_MARGIN))
     held = moments_of(setting, batch)[0]
@@ -188,14 +213,18 @@ def _held(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
     state = state_bytes(parameters, precision=formats, optimizer=setting.state)
     averages = setting.state.average_bytes * parameters.num_total
     state = _state_share(setting, batch) * (state - averages) + averages
-    sequences = batch.sequences_per_micro_step / spread.context_ranks
-    kept = facts.activations.of(sequences) * spread.pipeline.kept_share(batch.accumulation_micro_steps, stage=stage)
+    sequences, micro = batch.sequences_per_micro_step / spread.context_ranks, batch.accumulation_micro_steps
+    kept = facts.activations.of(sequences) * spread.pipeline.kept_share(micro, stage=stage)
+    kept *= _stages(setting, batch).share_of_layers(stage) * spread.pipeline.num_stages
+    kept += setting.uneven_bytes(batch)
+    received = micro * spread.pipeline.num_received(stage=stage) * setting.stream_bytes(batch, facts.shape)
     return DeviceMemory(
         weights=held * formats.weights,
         weights_copy=held * formats.compute_copy,
         gradients=trained * formats.gradients,
         optimizer=math.ceil(state * held / max(1, parameters.num_total)),
         gathered=_gathered(setting, batch),
+        received=round(received),
         activations=setting.in_group(kept, num_tokens=batch.micro_batch_tokens, num_layers=len_of(setting)),
         workspace=max(loss_workspace(setting, batch), facts.block_workspace_bytes(sequences) // group),
     )
@@ -217,24 +246,16 @@ def loss_workspace(setting: Setting, batch: BatchPlan) -> int:
 
 def _of_a_rank(setting: Setting, batch: BatchPlan, stage: int) -> float:
     """Return the parameters of the fullest rank, or its share of a stage of a pipeline."""
-    pipeline, parameters = setting.spread.pipeline, setting.facts.parameters
     num_shards, tensor_ranks = setting.num_shards(batch.num_ranks), setting.spread.tensor_ranks
-    held = parameters.held(num_shards=num_shards, tensor_ranks=tensor_ranks)
+    held = setting.facts.parameters.held(num_shards=num_shards, tensor_ranks=tensor_ranks)
     # Learned positions stay whole in a tensor group.
     positions = setting.facts.components.get("position_embedding", 0)
     held += (positions - positions // tensor_ranks) // num_shards
-    at_end = num_at_end(setting.facts, is_first=stage == 0)
-    outside = parameters.num_outside_blocks
-    return held * pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=outside, num_at_end=at_end)
+    return held * _stages(setting, batch).share_of_parameters(stage)
 
 
-def num_at_end(facts: ModelFacts, *, is_first: bool) -> int:
-    """Return the parameters outside the blocks of a pipeline's first or last stage; a tied table is on both."""
-    embedding, outside = facts.shape.num_embedding_parameters, facts.parameters.num_outside_blocks
-    if is_first:
-        return embedding
-    is_tied = outside - embedding < facts.num_head
-    return outside - embedding + (facts.num_head if is_tied else 0)
+def _stages(setting: Setting, batch: BatchPlan) -> Stages:
+    return setting.stages(batch, setting.facts.shape, setting.facts.parameters)
 
 
 def _gathered(setting: Setting, batch: BatchPlan) -> int:

@@ -5,6 +5,7 @@ from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import ASSUMED_MFU, Cluster, Peak
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES
 from lmtrain.accounting.options.strategy import Collective, Stream
 from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.accounting.training_plan.step_time import PlannedModel, StepTime, group_rate
@@ -44,7 +45,7 @@ class CommunicationVolume:
 def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> CommunicationVolume:
     """Return a device's bytes sent in a step, and how long they take at the rates of their links."""
     value_bytes, shape = setting.bytes_of.activations, model.shape
-    of_tokens = batch.micro_batch_tokens * value_bytes
+    of_tokens, stages = batch.micro_batch_tokens * value_bytes, setting.stages(batch, shape, model.parameters)
     heads = sum(layer.num_heads * layer.head_width for layer in shape.attention)
     stream = Stream(
         num_tokens=batch.micro_batch_tokens,
@@ -53,7 +54,9 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
         share_again=setting.recompute.share,
         attention_bytes=of_tokens * heads * (2 + 2 * model.share_of_kv_heads),
         kv_bytes=of_tokens * heads * 2 * model.share_of_kv_heads,
-        expert_bytes=of_tokens * shape.width * shape.num_chosen_experts,
+        expert_bytes=of_tokens * shape.width * shape.num_chosen_experts * setting.expert_imbalance,
+        stage_bytes=setting.stream_bytes(batch, shape),
+        tied_bytes=stages.num_tied * FP32_BYTES / setting.spread.tensor_ranks,
     )
     groups = tuple(
         setting.spread.collectives(
@@ -64,6 +67,7 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
             stream=stream,
             num_summed=model.parameters.num_whole_in_groups,
             share_of_experts=model.parameters.num_stacked / max(1, shape.num_parameters),
+            share_of_stage=stages.fullest_share,
         )
     )
     rates = [group_rate(setting.cluster, group) for group in groups]

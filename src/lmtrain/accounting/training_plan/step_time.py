@@ -180,12 +180,10 @@ def _computing(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: R
     """Return the seconds of a micro-step's forward and backward pass on one rank."""
     shape, parameters, spread, matmul = model.shape, model.parameters, setting.spread, setting.bytes_of.matmul
     tokens = batch.micro_batch_tokens / (spread.tensor_ranks * spread.context_ranks * spread.pipeline.num_stages)
-    num_block, num_head = parameters.num_block_matrix(shape), parameters.num_head(shape)
-    has_experts = shape.num_active_parameters < shape.num_parameters
-    products = rates.products(tokens * (2 * num_block), matmul) / (PRODUCTS_OF_EXPERTS if has_experts else 1.0)
-    if matmul == "fp8":
-        active = num_block / max(1, parameters.num_hidden_matrix + parameters.num_frozen_block_matrix)
-        products += tokens * (2 * parameters.num_long_edge * min(1.0, active)) * CAST_BYTES / rates.bandwidth
+    if spread.pipeline.num_stages > 1:
+        tokens *= setting.stages(batch, shape, parameters).slowness
+    num_head = parameters.num_head(shape)
+    products = _products(setting, model, rates) * tokens
     head = rates.products(tokens * (2 * num_head), utilization_format(matmul))
     head_width = max((layer.head_width for layer in shape.attention), default=128)
     attended = rates.attention_share(head_width, batch.context_tokens) * rates.peaks["bf16"]
@@ -202,6 +200,19 @@ def _computing(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: R
     trained = 1 - shape.num_frozen_matmul_parameters / max(1, shape.num_matmul_parameters)
     backward = (1 + trained) * products + EXECUTED_BACKWARD * attention + 2 * moved + again
     return block + head + scored / 2, max(backward, 2 * launched) + 2 * head + scored / 2
+
+
+def _products(setting: Setting, model: PlannedModel, rates: Rates) -> float:
+    """Return the seconds of a token's products in all layers; those of experts wait for the fullest rank's."""
+    shape, parameters, matmul = model.shape, model.parameters, setting.bytes_of.matmul
+    num_block = parameters.num_block_matrix(shape)
+    num_waited = (setting.expert_imbalance - 1) * parameters.num_active_stacked(shape)
+    has_experts = shape.num_active_parameters < shape.num_parameters
+    seconds = rates.products(2 * (num_block + num_waited), matmul) / (PRODUCTS_OF_EXPERTS if has_experts else 1.0)
+    if matmul == "fp8":
+        active = num_block / max(1, parameters.num_hidden_matrix + parameters.num_frozen_block_matrix)
+        seconds += 2 * parameters.num_long_edge * min(1.0, active) * CAST_BYTES / rates.bandwidth
+    return seconds
 
 
 def _updating(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: Rates) -> float:

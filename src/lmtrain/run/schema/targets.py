@@ -78,6 +78,7 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
         "profiler": _kind("lightning.pytorch.callbacks.Callback", "lmtrain.training.profilers.", or_none=True),
         "recompute": _kind("lmtrain.models.base.LanguageModel", "lmtrain.parallel.", called_with=("model",)),
         "health": _kind("lmtrain.run.settings.HealthSettings"),
+        "experts": _kind("lmtrain.run.settings.RoutingSettings"),
         "run": _kind("lmtrain.run.settings.RunSettings"),
         "scaling": Slot((dict[str, float], "lmtrain.accounting.scaling.Scaling"), _RULES, ("config", "typed")),
         "schedule": _factor("lmtrain.optim."),
