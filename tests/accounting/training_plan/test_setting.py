@@ -126,6 +126,6 @@ def test_the_ends_of_a_pipeline_hold_the_embedding_and_the_head(model: str, num_
     config = config_of(f"model={model}", "cluster=h100_8x", "precision=bf16_mixed", "optimizer=adamw")
     config = config.changed(strategy={"_target_": "lmtrain.parallel.pipeline.pipeline", "num_stages": 4})
     found = setting_on_paper(config)
-    stages = found.stages(batch(24), found.facts.shape, found.facts.parameters)
+    stages = found.own_stages
     assert stages.num_at_end(is_first=True) == num_first
     assert stages.num_at_end(is_first=False) + stages.num_tied == num_last

@@ -7,8 +7,9 @@ import pytest
 from lmtrain.accounting.training_plan.setting import memory_of
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.planning import known_models, measured_model
-from lmtrain.run.planning.choices import advice, setting_on_paper, weighed, with_recompute, with_strategy
+from lmtrain.run.planning.choices import advice, setting_on_paper, weighed, with_recompute
 from lmtrain.run.planning.plan import planned_runs, planned_with
+from lmtrain.run.planning.strategy_choice import with_strategy
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from tests.configs import config_of

@@ -85,10 +85,10 @@ class Pipeline:
         Raises:
             ConfigurationError: With the nearest micro batch.
         """
-        if self._lays_out(batch.accumulation_micro_steps):
+        if self.lays_out(batch.accumulation_micro_steps):
             return
         asked, total = batch.sequences_per_micro_step, batch.sequences_per_rank
-        fits = [size for size in batch.micro_batches() if self._lays_out(total // size)]
+        fits = [size for size in batch.micro_batches() if self.lays_out(total // size)]
         nearest = min(fits, key=lambda size: abs(size - asked), default=None)
         rounds = "" if self.schedule_run == "1f1b" else ", in rounds of as many each"
         raise ConfigurationError(
@@ -97,7 +97,8 @@ class Pipeline:
             f"Did you mean {'strategy.schedule=gpipe' if nearest is None else nearest}?"
         )
 
-    def _lays_out(self, num_micro_steps: int) -> bool:
+    def lays_out(self, num_micro_steps: int) -> bool:
+        """Return whether the schedule takes a step of these micro-steps."""
         if self.num_stages == 1 or self.schedule in ("gpipe", "zbv"):
             return True
         rounds = num_micro_steps // self.num_stages

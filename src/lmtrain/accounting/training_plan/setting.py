@@ -6,6 +6,8 @@ model's facts, the loss's workspace from the loss.
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster, Peak
@@ -35,6 +37,8 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.stages import Stages
 
+LITTLE_BUBBLE: Final = 0.05  # of a step
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -44,7 +48,7 @@ class Setting:
     state is in host memory between steps. `takes_back`: a step leaves copies to go back to. `masks_documents`:
     attention keeps a mask of all pairs of tokens. `example_rows` of an objective stay together in a micro batch.
     `expert_imbalance` is the work of an expert group's fullest rank over the mean one's.
-    A run cuts its layers into stages by their time at `most_context_tokens`, the model's; None: the batch's.
+    A run cuts its layers into stages by their time in contexts of `cut_at_tokens`.
     `held_bytes` None: the cluster's devices hold theirs.
     """
 
@@ -63,7 +67,7 @@ class Setting:
     masks_documents: bool = False
     example_rows: int = 1
     expert_imbalance: float = 1.0
-    most_context_tokens: int | None = None
+    cut_at_tokens: int = 1
     held_bytes: int | None = None
     known_facts: ModelFacts | None = None
 
@@ -123,10 +127,15 @@ class Setting:
         of_one = self.num_shards(num_ranks) * spread.tensor_ranks * spread.pipeline.num_stages
         return max(1, num_ranks // of_one) if spread.equals_one_process else 1
 
-    def stages(self, batch: BatchPlan, shape: ModelShape, parameters: TrainedParameters) -> Stages:
+    def stages(self, shape: ModelShape, parameters: TrainedParameters) -> Stages:
         """Return a model's stages, one of all layers where there is no pipeline."""
-        pipeline, tokens = self.spread.pipeline, self.most_context_tokens or batch.context_tokens
+        pipeline, tokens = self.spread.pipeline, self.cut_at_tokens
         return Stages(pipeline=pipeline, shape=shape, parameters=parameters, context_tokens=tokens)
+
+    @cached_property
+    def own_stages(self) -> Stages:
+        """Return the stages of the known model."""
+        return self.stages(self.facts.shape, self.facts.parameters)
 
     def stream_bytes(self, batch: BatchPlan, shape: ModelShape) -> float:
         """Return the bytes of a micro-batch that one stage of a pipeline sends to the next."""
@@ -215,7 +224,7 @@ def _held(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
     state = _state_share(setting, batch) * (state - averages) + averages
     sequences, micro = batch.sequences_per_micro_step / spread.context_ranks, batch.accumulation_micro_steps
     kept = facts.activations.of(sequences) * spread.pipeline.kept_share(micro, stage=stage)
-    kept *= _stages(setting, batch).share_of_layers(stage) * spread.pipeline.num_stages
+    kept *= setting.own_stages.share_of_layers(stage) * spread.pipeline.num_stages
     kept += setting.uneven_bytes(batch)
     received = micro * spread.pipeline.num_received(stage=stage) * setting.stream_bytes(batch, facts.shape)
     return DeviceMemory(
@@ -251,11 +260,7 @@ def _of_a_rank(setting: Setting, batch: BatchPlan, stage: int) -> float:
     # Learned positions stay whole in a tensor group.
     positions = setting.facts.components.get("position_embedding", 0)
     held += (positions - positions // tensor_ranks) // num_shards
-    return held * _stages(setting, batch).share_of_parameters(stage)
-
-
-def _stages(setting: Setting, batch: BatchPlan) -> Stages:
-    return setting.stages(batch, setting.facts.shape, setting.facts.parameters)
+    return held * setting.own_stages.share_of_parameters(stage)
 
 
 def _gathered(setting: Setting, batch: BatchPlan) -> int:
@@ -326,12 +331,18 @@ def _on_host(held: DeviceMemory, host: HostMemory, *, is_compiled: bool) -> dict
 
 
 def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
-    """Return the batch of the same tokens per step with the largest fitting micro batch, or None without one."""
+    """Return the batch of the same tokens per step with the largest fitting micro batch, or None without one.
+
+    In a pipeline it is the largest with little waiting for other stages, or else the smallest.
+    """
+    pipeline, found = setting.spread.pipeline, None
     for sequences in batch.micro_batches(example_rows=setting.example_rows):
         tried = with_micro_batch(batch, sequences)
-        if fits(setting, tried):
-            return tried
-    return None
+        if pipeline.lays_out(tried.accumulation_micro_steps) and fits(setting, tried):
+            found = tried
+            if pipeline.bubble_share(tried.accumulation_micro_steps) <= LITTLE_BUBBLE:
+                break
+    return found
 
 
 def with_micro_batch(batch: BatchPlan, sequences: int) -> BatchPlan:

@@ -45,7 +45,7 @@ class CommunicationVolume:
 def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> CommunicationVolume:
     """Return a device's bytes sent in a step, and how long they take at the rates of their links."""
     value_bytes, shape = setting.bytes_of.activations, model.shape
-    of_tokens, stages = batch.micro_batch_tokens * value_bytes, setting.stages(batch, shape, model.parameters)
+    of_tokens, stages = batch.micro_batch_tokens * value_bytes, setting.stages(shape, model.parameters)
     heads = sum(layer.num_heads * layer.head_width for layer in shape.attention)
     stream = Stream(
         num_tokens=batch.micro_batch_tokens,

@@ -1,7 +1,7 @@
 """What each stage of a pipeline holds: layers, cut by their planned time as a run's are, and the table and the head."""
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 
 from lmtrain.accounting.model.flops import block_forward_flops, causal_tokens
 from lmtrain.accounting.model.memory import Pipeline, TrainedParameters, cut_evenly
@@ -61,21 +61,26 @@ class Stages:
         return range(self.pipeline.num_stages)
 
     def _layers_of(self, stage: int) -> list[range]:
-        cut = cut_evenly(self._costs, self.pipeline.num_parts)
-        return [cut[part] for part in self.pipeline.parts_of(stage)]
+        return [self._cut[part] for part in self.pipeline.parts_of(stage)]
 
-    @property
-    def _costs(self) -> tuple[float, ...]:
+    @cached_property
+    def _cut(self) -> list[range]:
+        return cut_evenly(tuple(self._costs), self.pipeline.num_parts)
+
+    @cached_property
+    def _costs(self) -> list[float]:
+        """Return the FLOPs of a token's forward pass through each layer, and the head with the last."""
         of_a_layer = self.parameters.num_block_matrix(self.shape) // len(self.shape.attention)
-        return _layer_costs(self.shape, of_a_layer, self.parameters.num_head(self.shape), self.context_tokens)
-
-
-@cache
-def _layer_costs(shape: ModelShape, num_block_parameters: int, num_head: int, context_tokens: int) -> tuple[float, ...]:
-    """Return the FLOPs of a token's forward pass through each layer, and the head with the last."""
-    costs: list[float] = []
-    for layer in shape.attention:
-        seen = causal_tokens(context_tokens, window_tokens=layer.window_tokens)
-        alone = replace(shape, attention=(layer,))
-        costs.append(block_forward_flops(alone, num_block_parameters=num_block_parameters, seen=seen))
-    return (*costs[:-1], costs[-1] + 2.0 * num_head)
+        alone = {layer: replace(self.shape, attention=(layer,)) for layer in {*self.shape.attention}}
+        costs = {
+            layer: float(
+                block_forward_flops(
+                    shape,
+                    num_block_parameters=of_a_layer,
+                    seen=causal_tokens(self.context_tokens, window_tokens=layer.window_tokens),
+                )
+            )
+            for layer, shape in alone.items()
+        }
+        found = [costs[layer] for layer in self.shape.attention]
+        return [*found[:-1], found[-1] + 2.0 * self.parameters.num_head(self.shape)]

@@ -181,7 +181,7 @@ def _computing(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: R
     shape, parameters, spread, matmul = model.shape, model.parameters, setting.spread, setting.bytes_of.matmul
     tokens = batch.micro_batch_tokens / (spread.tensor_ranks * spread.context_ranks * spread.pipeline.num_stages)
     if spread.pipeline.num_stages > 1:
-        tokens *= setting.stages(batch, shape, parameters).slowness
+        tokens *= setting.stages(shape, parameters).slowness
     num_head = parameters.num_head(shape)
     products = _products(setting, model, rates) * tokens
     head = rates.products(tokens * (2 * num_head), utilization_format(matmul))

@@ -180,7 +180,7 @@ def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: S
 def make_job(run: CheckedRun, arguments: Arguments) -> "Job":
     """Choose a checked run's strategy where it is to be chosen, and return its job."""
     keep_caches_in(Path(run.config.run.cache))  # before the import of torch's compiler, which reads it once
-    from lmtrain.run.planning.choices import with_strategy
+    from lmtrain.run.planning.strategy_choice import with_strategy
     from lmtrain.run.stored_runs.job import Job, short_hash
 
     config, chosen = with_strategy(run.config)

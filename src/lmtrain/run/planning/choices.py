@@ -1,7 +1,7 @@
 """What a plan chooses and advises: candidates weighed by one planner, the fastest that fits first.
 
-`strategy=auto`, `recompute=auto` and advice all weigh configs by the memory and the time of their step. Candidates
-within NEAR of the fastest are as good, and the first of them is taken.
+`strategy=auto` (strategy_choice.py), `recompute=auto` and advice all weigh configs by the memory and the time of their
+step. Candidates within NEAR of the fastest are as good, and the first of them is taken.
 """
 
 import math
@@ -20,7 +20,7 @@ from lmtrain.accounting.quantities import format_at_most, format_count, format_q
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
 from lmtrain.accounting.training_plan.speed import sent_in_step
-from lmtrain.accounting.training_plan.step_time import modelled_step
+from lmtrain.accounting.training_plan.step_time import StepTime, modelled_step
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.planning.known_models import facts_known, model_facts
@@ -28,7 +28,6 @@ from lmtrain.run.planning.setting import planned_model, planned_setting, with_fa
 from lmtrain.run.planning.tried_words import NODE, with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.optimizer import CPU_OFFLOAD, require_settings
-from lmtrain.run.validators.task import example_rows
 
 NEAR: Final = 1.02
 MOST_DEVICES: Final = 16_384
@@ -45,9 +44,9 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A config with some words changed: its batch, a device's bytes, and device-seconds of a token.
+    """A config with some words changed: its batch, a device's bytes, its step and device-seconds of a token.
 
-    `cost` None is of a device or links of unknown rates.
+    `step` and `cost` None are of a device or links of unknown rates.
     """
 
     words: Words
@@ -56,6 +55,7 @@ class Candidate:
     num_bytes: int
     device_bytes: int | None
     cost: float | None
+    step: StepTime | None = None
 
     @property
     def fits(self) -> bool:
@@ -107,6 +107,7 @@ def weighed(
         num_bytes=memory_of(setting, batch).total,
         device_bytes=setting.device_bytes,
         cost=step and step.seconds * batch.num_ranks / batch.tokens_per_step,
+        step=step,
     )
 
 
@@ -130,7 +131,7 @@ def with_recompute(config: RunConfig, setting_of: SettingOf = setting_on_paper) 
     """
     if not chooses_recompute(config):
         return config, None
-    words = _recomputations()
+    words = recomputations()
     tried = [one for word in words if (one := weighed(config, [word], setting_of=setting_of))]
     if not tried:
         return with_words(config, words[-1:]), None  # the plan names the fault
@@ -143,7 +144,8 @@ def with_recompute(config: RunConfig, setting_of: SettingOf = setting_on_paper) 
     return best.config, reason
 
 
-def _recomputations() -> list[str]:
+def recomputations() -> list[str]:
+    """Return the words of all recomputations, the least of it first."""
     return [word for kind in LEAST_FIRST for word in words_of(RecomputeFacts, kind)]
 
 
@@ -177,98 +179,6 @@ def with_compilation(config: RunConfig, plan: Plan, *, on_cpu: bool) -> tuple[Ru
     why = f"compiling takes about {seconds:.0f} s and would save {max(1.0, saved):.0f} s of this budget"
     chosen = with_words(config, [without])
     return chosen, f"compile={config.compile.word}: {chosen.compile.word}, as {why}; its other options always compile"
-
-
-def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
-    """Return the config with the chosen strategy, and the reason; unchanged where it is typed, or nothing is known.
-
-    The fastest that fits; else the smallest. The micro batch is the plan's: `auto` the largest that fits each, another
-    as it is typed, and one example where that fits none.
-
-    Raises:
-        ConfigurationError: No strategy divides the batch.
-    """
-    if not config.spread.chooses or config.num_ranks == 1 or config.cluster.device_bytes is None:
-        return config, None
-    least = f"{MICRO_BATCH}={example_rows(config)}"
-    single = with_words(config, [least])
-    is_settled = config.batch.is_auto or config.batch == single.batch
-    tried: list[Candidate] = []
-    for asked in (config,) if is_settled else (config, single):
-        tried = [*_under_strategies(asked)] or tried
-        if any(one.fits for one in tried):
-            break
-    for best in [*ranked(tried), *sorted(tried, key=lambda one: one.num_bytes)]:
-        try:
-            require_parts_of_strategy(best.config)
-        except ConfigurationError:  # an optimizer, a layer or a part that this one does not take
-            continue
-        recompute = config.recompute if chooses_recompute(config) else best.config.recompute
-        return config.changed(strategy=best.config.strategy, recompute=recompute), _reason(config, best)
-    config.divided(single.batch if config.batch.is_auto else config.batch)
-    return config, None  # the plan names the fault
-
-
-def _reason(config: RunConfig, best: Candidate) -> str:
-    is_left = chooses_recompute(config)  # to the line about it
-    words = (word for word in best.words if not (is_left and _group(word) == RecomputeFacts.group))
-    name = " ".join((best.config.strategy.word, *words))
-    sizes = f"{best.num_bytes / 1e9:.1f} GB of {(best.device_bytes or 0) / 1e9:.1f} GB per device"
-    speed = f", {1 / best.cost:,.0f} tokens/s of each" if best.cost else ""
-    found = f"{name} takes {sizes}{speed}" if best.fits else f"nothing fits; {name} needs {sizes}"
-    return f"strategy={config.strategy.word}: {found}"
-
-
-def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
-    """Yield the config under each strategy of one process's numbers, as it is, with its savings and recomputed.
-
-    Where nothing is recomputed, every block may be, of models that need not be measured for it.
-    """
-    again: dict[Words, SettingOf] = {(): setting_on_paper}
-    if chooses_recompute(config):
-        again = {(word,): setting_on_paper for word in _recomputations()}
-    elif (config.facts(RecomputeFacts) or RecomputeFacts()).keeps_all:
-        again |= {(word,): setting_if_known for word in words_of(RecomputeFacts, lambda facts: facts.keeps_least)}
-    for word in _strategies(config):
-        own, new = config.strategy.values, with_words(config, [word]).strategy.values
-        kept = {key: own[key] for key in new if key in own and not key.startswith("_")}  # the settings of both
-        changed = config.changed(strategy={**new, **kept})
-        free = tuple(
-            f"{changed.spread.group}.{saving}"
-            for saving in changed.spread.savings
-            if saving.partition("=")[0] not in own
-        )
-        for words in dict.fromkeys(((), free)):
-            for recompute, setting_of in again.items():
-                if found := weighed(changed, (*recompute, *words), setting_of=setting_of):
-                    yield found
-
-
-def _strategies(config: RunConfig) -> list[str]:
-    """Return the strategies in the order of their choice where they are as fast: the simplest first."""
-
-    def turn(word: str) -> tuple[bool, bool, bool]:
-        spread = with_words(config, [word]).spread
-        return spread.tensor_ranks > 1, spread.context_ranks > 1, spread.cuts_parameters
-
-    def is_choice(spread: ModelSpread) -> bool:
-        return spread.takes_many and spread.equals_one_process and not spread.chooses
-
-    return sorted(words_of(ModelSpread, is_choice), key=turn)
-
-
-def require_parts_of_strategy(config: RunConfig) -> None:
-    """Let a strategy check the run's optimizer, and one that cuts layers the model too, which needs torch.
-
-    Raises:
-        ConfigurationError: One of them is not for it.
-    """
-    require_settings(config)
-    spread = config.spread
-    if max(spread.tensor_ranks, spread.context_ranks, spread.expert_ranks, spread.pipeline.num_stages) > 1:
-        from lmtrain.run.builders.model import require_strategy_on_paper
-
-        require_strategy_on_paper(config)
 
 
 def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) -> Advice:
@@ -354,7 +264,7 @@ def _savings(config: RunConfig) -> list[str]:
     loss, recompute = config.facts(LossFacts) or LossFacts(), config.facts(RecomputeFacts) or RecomputeFacts()
     found: list[str] = []
     if not recompute.keeps_least:
-        found += [word for word in _recomputations()[1:] if word.partition("=")[2] != config.recompute.word]
+        found += [word for word in recomputations()[1:] if word.partition("=")[2] != config.recompute.word]
     if not loss.in_chunks:
         found += words_of(LossFacts, lambda facts: facts.in_chunks)[:1]
     found += [f"{config.spread.group}.{word}" for word in config.spread.savings]

@@ -10,8 +10,9 @@ from lmtrain.accounting.training_plan.simulated_fleet import SimulatedFleet
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.gate import check
-from lmtrain.run.planning.choices import with_recompute, with_strategy
+from lmtrain.run.planning.choices import with_recompute
 from lmtrain.run.planning.plan import plan_of
+from lmtrain.run.planning.strategy_choice import with_strategy
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig, read_config
 

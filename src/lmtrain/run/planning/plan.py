@@ -16,7 +16,6 @@ from lmtrain.run.planning.choices import (
     setting_if_known,
     with_compilation,
     with_recompute,
-    with_strategy,
 )
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
@@ -30,6 +29,7 @@ from lmtrain.run.planning.prepared_tokens import (
     source_epochs,
 )
 from lmtrain.run.planning.setting import planned_setting, speed_line, with_facts
+from lmtrain.run.planning.strategy_choice import with_strategy
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.callbacks import callback_lines
@@ -88,7 +88,14 @@ def planned_runs(
         epochs = source_epochs(config, plan.horizon.tokens)
         plan = replace(plan, scaling=config.scaling, source_epochs=epochs, awaits_data=awaited_facts(config))
         given = advice(config, plan, fit, partial(planned_with, config))
-        notes = [rate_line(config), speed_line(fit), *callback_lines(config), strategy, recompute, compilation]
+        notes = [
+            rate_line(config),
+            speed_line(fit),
+            *callback_lines(config),
+            *(strategy or "").splitlines(),
+            recompute,
+            compilation,
+        ]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
         found.append(PlannedRun(choices.title, choices.swept, plan, given, config))
     return found

@@ -76,7 +76,7 @@ def planned_setting(config: RunConfig) -> Setting:
         and config.batch.context_tokens > attention.masks_beyond,
         example_rows=example_rows(config),
         expert_imbalance=config.experts.imbalance if spread.expert_ranks > 1 else 1.0,
-        most_context_tokens=config.model.get("max_context_tokens"),
+        cut_at_tokens=config.model.get("max_context_tokens") or config.batch.context_tokens,
     )
 
 
