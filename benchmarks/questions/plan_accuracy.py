@@ -7,17 +7,23 @@ Each row is the nearest run that lmtrain has, by the same plan as `lmtrain plan`
 """
 
 import argparse
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from lmtrain.accounting.batches import BatchPlan, plan_batches
 from lmtrain.accounting.machine.hardware import DEVICES, Device
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.training_plan.setting import memory_of
+from lmtrain.accounting.model.memory import Pipeline
+from lmtrain.accounting.options.strategy import Collective
+from lmtrain.accounting.training_plan.setting import Setting, memory_of, with_micro_batch
 from lmtrain.accounting.training_plan.speed import sent_in_step
 from lmtrain.accounting.training_plan.step_time import PlannedModel, modelled_step, rates_of
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.choices import setting_on_paper
+from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import read_config
 
 H100: Final = DEVICES["NVIDIA H100 80GB HBM3"]
@@ -43,7 +49,11 @@ class Row:
     """A published row: tokens per second and device, GB where published, and the words of the nearest run.
 
     `sequences` are a device's of a step, `micro` of a micro-step; `device` None is the cluster's; `attention` is its
-    kernel's share of the peak, None: the device's usual one.
+    kernel's share of the peak, None: the device's usual one. `spread` are facts of the strategy in place of its own.
+    What the published code does otherwise: `moves` are the awaited messages of its tensor groups over ours, `copies`
+    the bytes of its expert groups over ours; `gathers_once`: shards are of the optimizer's state alone, so that weights
+    are gathered once a step; `hides_exchanges` of experts behind the computing of another micro-batch; its stages may
+    be far apart, and cut evenly without regard to the head.
     """
 
     name: str
@@ -58,7 +68,13 @@ class Row:
     device: Device | None = None
     attention: float | None = None
     gibibytes: float | None = None
-    goes_round: bool = False
+    spread: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    moves: float = 1.0
+    copies: float = 1.0
+    stages_are_near: bool = True
+    cuts_evenly: bool = False
+    hides_exchanges: bool = False
+    gathers_once: bool = False
     note: str = ""
 
 
@@ -102,6 +118,15 @@ FITTED: Final = (
     ),
 )  # fmt: skip
 H200: Final = ("cluster=h200_8x", "strategy=fsdp")
+BRIDGE_2604: Final = "Megatron-Bridge 26.04.01"
+# KempnerForge gathers the input of each of a layer's five projections: 9,679 gathers to 6,420 scatters of tensor groups
+# in its profile (benchmarks/profiling/13b_24gpu_profiling.md), 20 messages a layer with recomputation, ours are 11.
+KEMPNER_MOVES: Final = 20 / 11
+# The same profile: 205 scatters of 285 MB a device in 2.95 s, four devices a node, at 75% of the link's rate.
+KEMPNER_LINK: Final = ("cluster.network_bytes_per_second=105GB",)
+# Megatron-Bridge, src/megatron/bridge/perf_recipes: tensor groups' messages go behind parts of the products, so that
+# one part in as many as ranks is awaited; HybridEP sends a token once to each node with its experts.
+KEMPNER_13B: Final = ("model.width=5120", "model.num_layers=40", "model.num_heads=40", "model.feed_forward_width=17920")
 NEVER: Final = (
     Row(
         name="8B fp8, 32 H200", source="torchtitan llama3_8b_h200_2025-06", published=10_938, num_ranks=32,
@@ -114,7 +139,7 @@ NEVER: Final = (
     titan("8B fp8, 32k, 8 H100", 3890, LONG, EVERY, FP8, sequences=1, micro=1, context_tokens=32_768, gibibytes=83.9),
     titan(
         "8B fp8, 131k, ring of 4, 8 H100", 1071, LONG, EVERY, FP8, "strategy=context", "strategy.context_size=4",
-        sequences=0.25, micro=1, context_tokens=131_072, gibibytes=84.0, goes_round=True,
+        sequences=0.25, micro=1, context_tokens=131_072, gibibytes=84.0, spread={"go_round": True},
     ),
     Row(
         name="MPT 7B, 8 H100", source="llm-foundry benchmarking", published=10_643, sequences=6, micro=6,
@@ -160,25 +185,86 @@ NEVER: Final = (
             name=f"{name}, full recomputation", source=KEMPNER, published=published, num_ranks=ranks,
             a_node=min(4, ranks),
             sequences=sequences, micro=micro, context_tokens=4096,
-            words=(*LLAMA_8B, *H200, EVERY, *words, "precision=bf16_true"), gibibytes=memory,
+            words=(*LLAMA_8B, *H200, EVERY, *words, "precision=bf16_true"), gibibytes=memory * 1e9 / 2**30,
         )
         for name, published, ranks, sequences, micro, memory, words in (
-            ("8B, one H200", 10_471, 1, 8, 2, 80.7e9 / 2**30, ("strategy=single",)),
-            ("8B, 2 H200", 9364, 2, 8, 2, None, ()),
-            ("8B, 4 H200", 9746, 4, 8, 4, None, ()),
-            ("8B, tensor 4 x 8, 32 H200", 4872, 32, 2, 4, None, ("strategy=fsdp_tensor", "strategy.tensor_size=4")),
-            ("14.8B, tensor 4 x 8, 32 H200", 3260, 32, 4, 4, None,
-             ("strategy=fsdp_tensor", "strategy.tensor_size=4", "model.width=5120", "model.num_layers=40",
-              "model.num_heads=40", "model.feed_forward_width=17920")),
-            ("70B, tensor 4 x 8, 32 H200", 552, 32, 2, 2, None,
-             ("strategy=fsdp_tensor", "strategy.tensor_size=4", "model=llama_3_1_70b")),
+            ("8B, one H200", 10_471, 1, 8, 2, 80.7, ("strategy=single",)),
+            ("8B, 2 H200", 9364, 2, 8, 2, 62.4, ()),
+            ("8B, 4 H200", 9746, 4, 8, 4, 61.1, ()),
+            ("13B, 8 H200, eager", 4426, 8, 16, 4, 88.5, (*KEMPNER_13B, EAGER)),
+        )
+    ),
+    *(
+        Row(
+            name=f"{name}, tensor {parts}, {ranks} H200, full recomputation", source=KEMPNER,
+            published=published / ranks, num_ranks=ranks, a_node=min(4, ranks), micro=micro,
+            sequences=sequences * micro / parts,
+            context_tokens=4096, gibibytes=memory * 1e9 / 2**30, moves=KEMPNER_MOVES,
+            words=(*LLAMA_8B, *H200, EVERY, *KEMPNER_LINK, "strategy=fsdp_tensor", f"strategy.tensor_size={parts}",
+                   *words, "precision=bf16_true"),
+        )
+        for name, published, ranks, parts, sequences, micro, memory, words in (
+            ("8B", 13_163, 2, 2, 2, 4, 57.8, ()),
+            ("8B", 25_135, 4, 4, 2, 4, 39.4, ()),
+            ("8B", 25_980, 4, 2, 2, 4, 45.9, ()),
+            ("8B", 44_299, 8, 4, 2, 4, 32.7, ()),
+            ("13B", 27_345, 8, 4, 4, 4, 45.1, KEMPNER_13B),
+            ("8B", 82_988, 16, 4, 2, 4, 29.4, ()),
+            ("13B", 53_814, 16, 4, 4, 4, 39.2, KEMPNER_13B),
+            ("8B", 155_917, 32, 4, 2, 4, 27.6, ()),
+            ("13B", 104_309, 32, 4, 4, 4, 36.3, KEMPNER_13B),
+            ("70B", 17_657, 32, 4, 4, 2, 93.2, ("model=llama_3_1_70b",)),
+        )
+    ),
+    *(
+        Row(
+            name=name, source=BRIDGE_2604, published=published, num_ranks=ranks, sequences=batch / ranks, micro=1,
+            context_tokens=context, words=(*PLAIN, *FSDP, *words), spread=spread, gathers_once=True, moves=moves,
+            copies=copies, stages_are_near=False, cuts_evenly=name.startswith("gpt-oss"), hides_exchanges="235B" in name,
+        )
+        for name, published, ranks, batch, context, moves, copies, spread, words in (
+            ("70B fp8, 64 H100, tensor 4, stages 8 x 5", 1664, 64, 256, 8192, 1 / 4, 1,
+             {"tensor_ranks": 4, "pipeline": Pipeline(num_stages=8, num_chunks=5)}, ("model=llama_3_1_70b", FP8)),
+            ("405B fp8, 1,024 H100, tensor 8, stages 8 x 8, context 2", 328, 1024, 1536, 8192, 1 / 8, 1,
+             {"tensor_ranks": 8, "context_ranks": 2, "pipeline": Pipeline(num_stages=8, num_chunks=8)},
+             ("model=llama_3_405b", FP8)),
+            ("Qwen 3 30B-A3B fp8, 16 H100, experts 16", 8960, 16, 1024, 4096, 1, 1 / 4, {"expert_ranks": 16},
+             ("model=qwen_3_30b_a3b", FP8)),
+            ("Qwen 3 235B-A22B fp8, 256 H100, tensor 2, stages 8 x 4, experts 32", 1712, 256, 8192, 4096, 1, 1,
+             {"tensor_ranks": 2, "expert_ranks": 16, "pipeline": Pipeline(num_stages=8, num_chunks=4)},
+             ("model=qwen_3_235b_a22b", FP8)),
+            ("gpt-oss 120B, 64 H100, stages 4, experts 8", 5824, 64, 1280, 4096, 1, 1,
+             {"expert_ranks": 8, "pipeline": Pipeline(num_stages=4)}, ("model=gpt_oss_120b",)),
         )
     ),
 )  # fmt: skip
 
 
-def planned(row: Row) -> tuple[float, float]:
-    """Return a row's planned tokens per second and device, and its bytes."""
+def planned(row: Row, *, network: float | None = None) -> tuple[float, float]:
+    """Return a row's planned tokens per second and device, and its bytes; `network` None is the row's own rate."""
+    setting, batch, model = inputs(row)
+    if network is not None:
+        setting = replace(setting, cluster=replace(setting.cluster, network_bytes_per_second=network))
+    rates = rates_of(setting)
+    assert rates is not None
+    if row.device is not None:
+        peaks = {"bf16": row.device.half, "fp8": row.device.fp8 or 0.0}
+        rates = replace(rates, device=row.device, peaks={**rates.peaks, **peaks})
+    rates = replace(rates, attention=row.attention)
+    sent = sent_by(row, setting, batch, model)
+    hidden = [each for each in sent if each.group == "expert groups"] if row.hides_exchanges else []
+    time = modelled_step(setting, batch, model, [each for each in sent if each not in hidden], rates=rates)
+    assert time is not None
+    exchanging = sum(rates.message_seconds(each) or 0.0 for each in hidden)
+    seconds = time.seconds + max(0.0, exchanging - time.compute_seconds)
+    if row.cuts_evenly:
+        seconds *= setting.own_stages.slowness_of_even_layers / setting.own_stages.slowness
+    return batch.tokens_per_step / row.num_ranks / seconds, memory_of(setting, batch).total
+
+
+@cache
+def inputs(row: Row) -> tuple[Setting, BatchPlan, PlannedModel]:
+    """Return the choices, the batch and the model of a row."""
     tokens = round(row.sequences * row.num_ranks * row.context_tokens)
     words = [
         *row.words,
@@ -190,36 +276,66 @@ def planned(row: Row) -> tuple[float, float]:
     ]
     config = read_config(compose_config(words))
     setting = setting_on_paper(config)
-    setting = replace(setting, spread=replace(setting.spread, go_round=row.goes_round))
-    batch, shape = config.divided(config.batch), setting.facts.shape
-    kv = config.model.get("num_kv_heads") or config.model.get("num_heads")
-    found = PlannedModel(
-        shape=shape,
-        parameters=setting.facts.parameters,
-        flops=flops_per_token(shape, batch.context_tokens),
-        share_of_kv_heads=kv / config.model.get("num_heads"),
+    spread = replace(setting.spread, **row.spread)
+    setting = replace(setting, spread=spread)
+    batch = plan_batches(
+        config.batch,
+        num_ranks=row.num_ranks,
+        tensor_ranks=spread.tensor_ranks,
+        context_ranks=spread.context_ranks,
+        num_stages=spread.pipeline.num_stages,
     )
-    rates = rates_of(setting)
-    assert rates is not None
-    if row.device is not None:
-        peaks = {"bf16": row.device.half, "fp8": row.device.fp8 or 0.0}
-        rates = replace(rates, device=row.device, peaks={**rates.peaks, **peaks})
-    rates = replace(rates, attention=row.attention)
-    time = modelled_step(setting, batch, found, sent_in_step(setting, batch, found).groups, rates=rates)
-    assert time is not None
-    return batch.tokens_per_step / row.num_ranks / time.seconds, memory_of(setting, batch).total
+    shape, parameters = setting.facts.shape, setting.facts.parameters
+    return setting, batch, planned_model(config, shape, parameters, flops_per_token(shape, batch.context_tokens))
+
+
+def explaining_rate(row: Row) -> str:
+    """Return the rate of a node's network that would make a row's plan right, as a note; "" where none would."""
+    if row.num_ranks == row.a_node:
+        return ""
+    found = min(
+        (10e9 * 1.05**step for step in range(100)), key=lambda rate: abs(planned(row, network=rate)[0] - row.published)
+    )
+    is_right = abs(planned(row, network=found)[0] / row.published - 1) < 0.03
+    return f"right at {found / 1e9:.0f} GB/s a node" if is_right else "no rate of the network would make it right"
+
+
+def sent_by(row: Row, setting: Setting, batch: BatchPlan, model: PlannedModel) -> list[Collective]:
+    """Return a row's messages: ours, but for those that its code sends otherwise."""
+    groups = sent_in_step(setting, batch, model).groups
+    if row.gathers_once:
+        once = replace(setting, spread=replace(setting.spread, reshard_after_forward=False))
+        whole = sent_in_step(once, with_micro_batch(batch, batch.sequences_per_rank), model).groups
+        groups = [*(each for each in groups if each.is_awaited), *(each for each in whole if not each.is_awaited)]
+    stages = setting.spread.pipeline.num_stages
+    found: list[Collective] = []
+    for each in groups:
+        moves = {"tensor groups": row.moves, "expert groups": row.copies}.get(each.group, 1.0)
+        stride = each.stride if row.stages_are_near else max(1, each.stride // stages)
+        stride = row.num_ranks // stages if each.group == "stages" and not row.stages_are_near else stride
+        found.append(
+            replace(
+                each,
+                stride=stride,
+                gathered_bytes=each.gathered_bytes * moves,
+                num_gathers=each.num_gathers * min(1.0, moves),
+            )
+        )
+    return found
 
 
 def line(row: Row) -> str:
     """Return a row of the table."""
     speed, num_bytes = planned(row)
+    is_theirs = row.spread.keys() - {"go_round"}  # what their code keeps is not known
     cells = [row.name, f"{row.published:,.0f}", f"{speed:,.0f}", _error(speed / row.published - 1, TIME_GOAL)]
     if row.gibibytes is None:
-        cells += ["", f"{num_bytes / 2**30:.1f}", ""]
+        cells += ["", "" if is_theirs else f"{num_bytes / 2**30:.1f}", ""]
     else:
         error = num_bytes / 2**30 / row.gibibytes - 1
         cells += [f"{row.gibibytes:.1f}", f"{num_bytes / 2**30:.1f}", _error(error, MEMORY_GOAL)]
-    return f"| {' | '.join([*cells, '; '.join(filter(None, (row.source, row.note)))])} |"
+    rate = explaining_rate(row) if abs(speed / row.published - 1) > TIME_GOAL else ""
+    return f"| {' | '.join([*cells, '; '.join(filter(None, (row.source, row.note, rate)))])} |"
 
 
 def _error(error: float, goal: float) -> str:

@@ -100,6 +100,9 @@ def test_groups_beyond_a_node_share_its_network_and_half_a_node_has_half_of_it()
     whole, copies = Collective(group="shards", num_ranks=16), Collective(group="copies", num_ranks=2, stride=8)
     inside = Collective(group="shards", num_ranks=8)
     assert [group_rate(NODES, each) for each in (inside, whole, copies)] == [450e9, 400e9, 50e9]
+    near, far = (Collective(group="expert groups", num_ranks=ranks, is_exchange=True) for ranks in (8, 16))
+    assert group_rate(NODES, near) == 450e9
+    assert group_rate(NODES, far) == pytest.approx(50e9 * 15 / 8), "eight of the other fifteen are on another node"
     half = replace(NODES, devices_per_node=4, num_nodes=4)
     assert group_rate(half, whole) == 200e9
     assert group_rate(replace(half, network_bytes_per_second=300e9), whole) == 300e9, "typed"

@@ -16,7 +16,8 @@ from lmtrain.errors import ConfigurationError
 class Collective:
     """Each device's sent bytes in a step within its group of `num_ranks` ranks, `stride` apart from one another.
 
-    They are a mean over `every_steps` steps; one of these sends them all.
+    They are a mean over `every_steps` steps; one of these sends them all. `is_exchange`: each rank has another message
+    for each other rank, where rings pass the same ones on.
     """
 
     group: Literal["tensor groups", "context groups", "expert groups", "stages", "shards", "copies"]
@@ -27,6 +28,7 @@ class Collective:
     reduced_bytes: float = 0.0
     num_gathers: float = 0.0
     num_reductions: float = 0.0
+    is_exchange: bool = False
 
     @property
     def num_bytes(self) -> float:
@@ -280,26 +282,40 @@ class ModelSpread:
             sent = stream.ringed(slices) if self.go_round else stream.exchanged(slices)
             moves = (8 + 4 * stream.share_again) * layers
             yield Collective(
-                group="context groups", num_ranks=slices, gathered_bytes=sent * micro_steps / stages, num_gathers=moves
+                group="context groups",
+                num_ranks=slices,
+                gathered_bytes=sent * micro_steps / stages,
+                num_gathers=moves,
+                is_exchange=not self.go_round,
             )
         if (sharing := self.expert_ranks) > 1:
             sent = stream.dispatched(sharing) * micro_steps / stages / parts
             moves = (4 + 2 * stream.share_again) * layers
             stride = parts * stages
             yield Collective(
-                group="expert groups", num_ranks=sharing, stride=stride, gathered_bytes=sent, num_gathers=moves
+                group="expert groups",
+                num_ranks=sharing,
+                stride=stride,
+                gathered_bytes=sent,
+                num_gathers=moves,
+                is_exchange=True,
             )
         if stages > 1:
-            moves = micro_steps * max(self.pipeline.num_sent(stage=stage) for stage in range(stages))
-            yield Collective(
-                group="stages",
-                num_ranks=stages,
-                stride=parts,
-                gathered_bytes=moves * stream.stage_bytes,
-                reduced_bytes=stream.tied_bytes,
-                num_gathers=moves,
-                num_reductions=1 if stream.tied_bytes else 0,
-            )
+            yield self._of_stages(stream, micro_steps)
+
+    def _of_stages(self, stream: Stream, micro_steps: int) -> Collective:
+        """Return the messages of the stage that sends most."""
+        stages = self.pipeline.num_stages
+        moves = micro_steps * max(self.pipeline.num_sent(stage=stage) for stage in range(stages))
+        return Collective(
+            group="stages",
+            num_ranks=stages,
+            stride=self.tensor_ranks,
+            gathered_bytes=moves * stream.stage_bytes,
+            reduced_bytes=stream.tied_bytes,
+            num_gathers=moves,
+            num_reductions=1 if stream.tied_bytes else 0,
+        )
 
 
 def gathered_shards(*, reshard_after_forward: bool, reduce_every_micro_step: bool, **spread: Any) -> ModelSpread:

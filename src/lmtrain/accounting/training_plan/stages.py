@@ -40,6 +40,13 @@ class Stages:
         return held / self.parameters.num_total
 
     @property
+    def slowness_of_even_layers(self) -> float:
+        """Return the same of equally many layers on each stage, the last one with the head too."""
+        head = self._costs[-1] - self._costs[0]
+        whole = sum(self._costs)
+        return (whole - head) / whole + head * self.pipeline.num_stages / whole
+
+    @property
     def fullest_share(self) -> float:
         """Return the share of the parameters on the stage with the most of them."""
         return max(map(self.share_of_parameters, self._all))

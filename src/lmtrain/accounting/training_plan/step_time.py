@@ -38,6 +38,10 @@ WIDE_STREAM_BYTES: Final = 24  # more where the stream is in fp32: twelve reads 
 SCORE_BYTES: Final = 6.6  # moved for a logit
 EAGER_SCORE_BYTES: Final = 40
 UPDATE_BYTES: Final = 53  # moved for a parameter and step: the norm, AdamW, and the copy in bf16
+# Moved for a number of a token's copy for an expert, forward and backward: copied in the order of experts and back, and
+# in an expert group into messages, out of them and into the order of its own experts too. Counted, not fitted.
+EXPERT_ROW_BYTES: Final = 20
+EXCHANGED_ROW_BYTES: Final = 52
 CAST_BYTES: Final = 3  # moved for an operand of a product in fp8: read and written, its scale in a kernel before
 NEWTON_SCHULZ_FLOPS: Final = 30  # for a value of a hidden matrix and its shorter side: five iterations
 BETWEEN: Final = 1.03  # the Trainer's step over its kernels
@@ -190,7 +194,8 @@ def _computing(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: R
     attention = tokens * ((model.flops.causal - product_flops(shape)) / 3) / attended
     of_stream = STREAM_BYTES if setting.is_compiled else EAGER_STREAM_BYTES
     of_stream += WIDE_STREAM_BYTES * setting.has_wide_stream
-    moved = tokens * (len(shape.attention) * shape.width) * of_stream / rates.bandwidth / 3
+    moved = len(shape.attention) * of_stream + shape.num_chosen_experts * _of_rows(setting)
+    moved *= tokens * shape.width / rates.bandwidth / 3
     layers = _layers_of_a_rank(setting, model)
     launched = 0.0 if setting.is_compiled else layers * EAGER_LAUNCHES * LAUNCH_SECONDS / 3
     block = max(products + attention + moved, launched)
@@ -200,6 +205,11 @@ def _computing(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: R
     trained = 1 - shape.num_frozen_matmul_parameters / max(1, shape.num_matmul_parameters)
     backward = (1 + trained) * products + EXECUTED_BACKWARD * attention + 2 * moved + again
     return block + head + scored / 2, max(backward, 2 * launched) + 2 * head + scored / 2
+
+
+def _of_rows(setting: Setting) -> float:
+    """Return the bytes moved for a number of a token's copy for an expert, those of the fullest rank."""
+    return EXPERT_ROW_BYTES if setting.spread.expert_ranks == 1 else EXCHANGED_ROW_BYTES * setting.expert_imbalance
 
 
 def _products(setting: Setting, model: PlannedModel, rates: Rates) -> float:
@@ -237,11 +247,18 @@ def group_rate(cluster: Cluster, sent: Collective) -> float | None:
     """Return the bytes per second and device of a group, None unknown; beyond a node, groups share its network.
 
     A ring enters and leaves a node once: its bytes cross the network as often as one device sends them; rings
-    starting at each network card share them out. Source: NCCL's rings, one for each card.
+    starting at each network card share them out. Source: NCCL's rings, one for each card. In an exchange all devices
+    of a node send to those of others at once, and to one another.
     """
     device, in_a_node = cluster.known_device, cluster.devices_per_node
     link = device.link_bytes_per_second if device else None
     if link is None or cluster.num_nodes == 1 or in_a_node % (sent.stride * sent.num_ranks) == 0:
         return link
     network = cluster.node_bytes_per_second
-    return None if network is None else min(link, network / min(sent.stride, in_a_node))
+    if network is None:
+        return None
+    if not sent.is_exchange:
+        return min(link, network / min(sent.stride, in_a_node))
+    near = max(1, min(sent.num_ranks, in_a_node // sent.stride))
+    far_share = (sent.num_ranks - near) / (sent.num_ranks - 1)
+    return 1 / max((1 - far_share) / link, far_share * in_a_node / network)

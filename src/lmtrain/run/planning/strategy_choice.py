@@ -86,10 +86,11 @@ def _reason(config: RunConfig, best: Candidate, by_choice: Sequence[Candidate]) 
     if best.step:
         bubble = best.config.spread.pipeline.bubble_share(best.batch.accumulation_micro_steps)
         idle = f", {bubble:.1%} of it for the stages of others" if bubble else ""
-        lines.append(
-            f"{start}: a step of {best.step.seconds:.3g} s computes for {best.step.compute_seconds:.3g} s and waits for "
-            f"{best.step.exposed_seconds:.3g} s{idle}; its messages take {best.step.message_seconds:.3g} s"
+        computing = (
+            f"computes for {best.step.compute_seconds:.3g} s and waits for {best.step.exposed_seconds:.3g} s{idle}"
         )
+        messages = f"its messages take {best.step.message_seconds:.3g} s"
+        lines.append(f"{start}: a step of {best.step.seconds:.3g} s {computing}; {messages}")
     others: dict[str, str] = {}
     for one in by_choice:
         word = one.config.strategy.word
