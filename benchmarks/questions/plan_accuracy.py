@@ -220,7 +220,7 @@ NEVER: Final = (
         Row(
             name=name, source=BRIDGE_2604, published=published, num_ranks=ranks, sequences=batch / ranks, micro=1,
             context_tokens=context, words=(*PLAIN, *FSDP, *words), spread=spread, gathers_once=True, moves=moves,
-            copies=copies, stages_are_near=False, cuts_evenly=name.startswith("gpt-oss"), hides_exchanges="235B" in name,
+            copies=copies, stages_are_near=False, cuts_evenly="gpt-oss" in name, hides_exchanges="235B" in name,
         )
         for name, published, ranks, batch, context, moves, copies, spread, words in (
             ("70B fp8, 64 H100, tensor 4, stages 8 x 5", 1664, 64, 256, 8192, 1 / 4, 1,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmtrain.callbacks.communication import EXPERTS, Activity, exposed_shares
 from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
@@ -141,6 +142,24 @@ def test_a_run_that_fails_leaves_its_account(make_run):
         train_of_ledger(run, AtStep(3, crash))
     run.context.events.close()
     assert train_row(run)["step"] == 3
+
+
+def activity(name: str, start: float, end: float, *, is_annotation: bool = False) -> Activity:
+    return Activity(name=name, span=(start, end), is_annotation=is_annotation)
+
+
+def test_waits_for_experts_and_for_stages_are_apart_and_only_those_without_computing_count():
+    trace = [
+        activity("aten::mm", 0, 4),
+        activity("gloo:all_reduce", 3, 5),
+        activity(EXPERTS, 5, 7, is_annotation=True),
+        activity("gloo:all_to_all", 5.5, 7),
+        activity("gloo:recv", 7.5, 9),
+        activity("aten::mm", 9, 10),
+    ]
+    staged = exposed_shares(trace, has_stages=True)
+    assert staged == pytest.approx({"expert_wait": 0.15, "pipeline_bubble": 0.15, "communication": 0.1})
+    assert exposed_shares(trace) == pytest.approx({"expert_wait": 0.15, "communication": 0.25})
 
 
 @pytest.mark.distributed

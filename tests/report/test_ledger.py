@@ -139,3 +139,14 @@ def test_the_rank_with_more_work_than_the_median_is_named_with_its_cause():
     assert found.slow_words == "rank 1 (computing), rank 2 (data wait)"
     assert found.to_json()["slow"] == [1, 2]
     assert found.num_steps == 1
+
+
+def test_a_straggling_stage_is_named(tmp_path):
+    folder = write(tmp_path / "a", plan=PLAN | {"batch": PLAN.get("batch", {}) | {"num_stages": 2, "tensor_ranks": 2}})
+    for rank in range(4):
+        with (folder / "events" / f"rank{rank}.jsonl").open("a") as file:
+            own = rows(own=2.0 if rank == 3 else 1.0, waiting=0.5)
+            file.writelines(f"{json.dumps(each | {'start': 1000.0})}\n" for each in own)
+    found = read_ledger(folder)
+    assert found.by_rank is not None
+    assert found.by_rank.slow_words == "rank 3 (stage 1, computing)"

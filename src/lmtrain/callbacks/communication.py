@@ -1,7 +1,8 @@
-"""Measure how much of a step waits for other ranks, by a trace of one step now and then.
+"""Measure how much of a step waits for other ranks, and for what, by a trace of one step now and then.
 
 Communication behind computing costs nothing: the share counts this rank's time of communication without computing. It
-holds both the links and the wait for late ranks.
+holds both the links and the wait for late ranks. Waits for the exchanges of experts' rows are apart, and those for the
+other stages of a pipeline.
 """
 
 import math
@@ -17,10 +18,21 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.tracking.events import TRACED
+from lmtrain.tracking.stopwatch import Kind
 from lmtrain.training.context import RunCallback, RunContext
 
 STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches
 COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction")
+
+# Messages of an expert group, as parallel/experts.py marks them, and between stages by their kernels' names.
+EXPERTS: Final = "lmtrain::experts"
+BETWEEN_STAGES: Final = (
+    "gloo:send",
+    "gloo:recv",
+    "gloo:broadcast",
+    "ncclDevKernel_SendRecv",
+    "ncclDevKernel_Broadcast",
+)
 
 Interval = tuple[float, float]
 
@@ -52,9 +64,9 @@ def activities_of(trace: profile) -> list[Activity]:
 
 
 class Communication(RunCallback):
-    """Trace the third step of a process and every `every_steps` after it; book that share of computing as waiting.
+    """Trace the third step of a process and every `every_steps` after it; book these shares of computing as waiting.
 
-    The share holds until the next trace; events have each traced step's seconds of own work and of waiting. Null never
+    They hold until the next trace; events have each traced step's seconds of own work and of waiting. Null never
     traces; a single rank has nobody to wait for. It belongs before the ledger.
     """
 
@@ -65,8 +77,8 @@ class Communication(RunCallback):
         self._is_off = every_steps is None
         self._num_steps = 0
         self._trace: profile | None = None
-        self._share = 0.0
-        self._computed = 0.0  # seconds behind the booked share
+        self._shares: dict[Kind, float] = {}
+        self._computed = 0.0  # seconds behind the booked shares
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -93,11 +105,12 @@ class Communication(RunCallback):
         if self._trace is not None:
             with self._events.pause("trace"):
                 activities = self._end_trace()
-                self._share = exposed_share(activities)
+                model = getattr(pl_module, "language_model", None)
+                self._shares = exposed_shares(activities, has_stages=getattr(model, "whole_step", None) is not None)
             seconds = length_of(activities)
-            own = seconds * (1 - self._share)
-            self._events.mark(TRACED, step=trainer.global_step, own_seconds=own, waiting_seconds=seconds - own)
-        if self._share:
+            waiting = seconds * sum(self._shares.values())
+            self._events.mark(TRACED, step=trainer.global_step, own_seconds=seconds - waiting, waiting_seconds=waiting)
+        if self._shares:
             self._book()
 
     @override
@@ -114,10 +127,10 @@ class Communication(RunCallback):
         return activities_of(trace)
 
     def _book(self) -> None:
-        computed = self._stopwatch.seconds()["compute"]
-        waited = self._share * (computed - self._computed)
-        self._stopwatch.move(waited, source="compute", target="communication")
-        self._computed = computed - waited
+        since = self._stopwatch.seconds()["compute"] - self._computed
+        for kind, share in self._shares.items():
+            self._stopwatch.move(share * since, source="compute", target=kind)
+        self._computed = self._stopwatch.seconds()["compute"]
 
 
 def _start_trace(device: torch.device) -> profile:
@@ -130,21 +143,44 @@ def _start_trace(device: torch.device) -> profile:
     return trace
 
 
-def exposed_share(activities: Sequence[Activity]) -> float:
-    """Return a trace's share of communication without computing.
+def exposed_shares(activities: Sequence[Activity], *, has_stages: bool = False) -> dict[Kind, float]:
+    """Return a trace's shares of communication without computing, by the kind of waiting.
 
-    On a GPU, kernels of NCCL against all others; on a CPU, gloo's work against operators.
+    On a GPU, kernels of NCCL against all others; on a CPU, gloo's work against operators. Where several kinds go on at
+    once, experts come first, then other stages.
     """
-    waits: list[Interval] = []
-    computes: list[Interval] = []
     kernels = [each for each in activities if each.is_on_gpu and not each.is_annotation]
-    for each in kernels or activities:
-        if "nccl" in each.name.lower() if kernels else each.name.startswith("gloo:"):
-            waits.append(each.span)
-        elif kernels or each.name.startswith(COMPUTE_ON_CPU):
-            computes.append(each.span)
-    seconds = length_of(activities)
-    return (covered([*waits, *computes]) - covered(computes)) / seconds if seconds else 0.0
+    is_message = _is_nccl if kernels else _is_gloo
+    marked = [each.span for each in activities if each.is_annotation and each.name == EXPERTS]
+    messages = [each for each in kernels or activities if is_message(each)]
+    waits: dict[Kind, list[Interval]] = {"expert_wait": [], "pipeline_bubble": [], "communication": []}
+    for each in messages:
+        if any(start <= each.span[0] <= end for start, end in marked):
+            waits["expert_wait"].append(each.span)
+        elif has_stages and each.name.startswith(BETWEEN_STAGES):
+            waits["pipeline_bubble"].append(each.span)
+        else:
+            waits["communication"].append(each.span)
+    busy = [
+        each.span
+        for each in kernels or activities
+        if not is_message(each) and (kernels or each.name.startswith(COMPUTE_ON_CPU))
+    ]
+    seconds, shares = length_of(activities), dict[Kind, float]()
+    for kind, spans in waits.items():
+        before = covered(busy)
+        busy = [*busy, *spans]
+        if waited := covered(busy) - before:
+            shares[kind] = waited / seconds
+    return shares
+
+
+def _is_nccl(activity: Activity) -> bool:
+    return "nccl" in activity.name.lower()
+
+
+def _is_gloo(activity: Activity) -> bool:
+    return activity.name.startswith("gloo:")
 
 
 def covered(intervals: Iterable[Interval]) -> float:

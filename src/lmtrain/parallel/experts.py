@@ -187,4 +187,5 @@ class _RowExchange(torch.autograd.Function):
 
 
 def _exchanged(rows: Tensor, received: list[int], sent: list[int], group: str) -> Tensor:
-    return OPERATORS.wait_tensor(OPERATORS.all_to_all_single(rows.contiguous(), received, sent, group))
+    with torch.profiler.record_function("lmtrain::experts"):  # for the ledger, callbacks/communication.py
+        return OPERATORS.wait_tensor(OPERATORS.all_to_all_single(rows.contiguous(), received, sent, group))

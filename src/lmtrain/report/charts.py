@@ -21,6 +21,7 @@ COLOURS: Final = {
     "compute": "#2a78d6", "setup": "#eda100", "compile": "#4a3aa7", "data_wait": "#e87ba4",
     "communication": "#008300", "host_overhead": "#898781", "checkpoint": "#1baf7a", "evaluation": "#eb6834",
     "logging": "#c3c2b7", "generation": "#00a3a3", "lost": "#e34948",
+    "pipeline_bubble": "#7a5230", "expert_wait": "#6d9a00",
 }  # fmt: skip
 INKS: Final = (
     "#2a78d6", "#eb6834", "#008300", "#e34948", "#4a3aa7", "#1baf7a", "#c98500", "#d3459b", "#6b6a66", "#0093a8",

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -25,13 +25,21 @@ MOST_RANKS: Final = 8  # shown
 
 @dataclass(frozen=True, kw_only=True)
 class RankTime:
-    """Seconds of a step: a rank's computing, its waits for data, and for other ranks; `own` are those of its work."""
+    """Seconds of a step: a rank's computing, its waits for data, and for other ranks; `own` are those of its work.
+
+    `stage` is the rank's in a pipeline, None without one.
+    """
 
     rank: int
     computing: float
     data_wait: float
     waiting: float
     own: float
+    stage: int | None = None
+
+    def words(self, cause: str) -> str:
+        """Name it with the cause of its slowness."""
+        return f"rank {self.rank} ({cause if self.stage is None else f'stage {self.stage}, {cause}'})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +64,7 @@ class SlowRanks:
         """Name the slow ranks, each with the part of its time that is too long."""
         usual = statistics.median_low([other.data_wait for other in self.ranks])
         return ", ".join(
-            f"rank {one.rank} ({'data wait' if one.data_wait - usual > (one.own - self.median) / 2 else 'computing'})"
+            one.words("data wait" if one.data_wait - usual > (one.own - self.median) / 2 else "computing")
             for one in self.slow[:MOST_RANKS]
         )
 
@@ -165,7 +173,14 @@ class RunLedger(RunRecord):
     def by_rank(self) -> SlowRanks | None:
         """Compare its ranks, None for a single one or without a traced step."""
         rows = {int(path.stem.removeprefix("rank")): path for path in (self.folder / "events").glob("rank*.jsonl")}
-        return slow_ranks((rank, [*event_rows(rows[rank])]) for rank in sorted(rows)) if len(rows) > 1 else None
+        found = slow_ranks((rank, [*event_rows(rows[rank])]) for rank in sorted(rows)) if len(rows) > 1 else None
+        return found and replace(found, ranks=tuple(self._in_pipeline(one) for one in found.ranks))
+
+    def _in_pipeline(self, one: RankTime) -> RankTime:
+        """Return a rank's time with its stage: stages are neighbours, outside of tensor and context groups."""
+        batch = self.plan.get("batch", {})
+        num_stages, parts = batch.get("num_stages", 1), batch.get("tensor_ranks", 1) * batch.get("context_ranks", 1)
+        return replace(one, stage=one.rank // parts % num_stages) if num_stages > 1 else one
 
     @property
     def biggest_lever(self) -> str | None:

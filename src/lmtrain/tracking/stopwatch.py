@@ -11,6 +11,8 @@ Kind = Literal[
     "compute",
     "data_wait",
     "communication",
+    "pipeline_bubble",
+    "expert_wait",
     "generation",
     "host_overhead",
     "checkpoint",

@@ -9,7 +9,7 @@ from typing import Final
 LOST: Final = "lost"
 COMPUTE: Final = "compute"
 # The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart.
-STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
+STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "pipeline_bubble", "expert_wait", "host_overhead")
 EVALUATION: Final = "evaluation"
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
@@ -19,6 +19,8 @@ LEVERS: Final[dict[str, str]] = {
     "compile": "compilation by blocks compiles one of them once; a second start finds the cache in run.cache",
     "data_wait": "raise data.num_workers, or move the shards to a faster disk",
     "communication": "a larger micro batch, or fewer reductions: a strategy of whole copies, where the model fits",
+    "pipeline_bubble": "more micro-batches in a step, or strategy.num_chunks above 1: stages wait less for one another",
+    "expert_wait": "a larger model.experts.load_balance_weight, or fewer ranks in strategy.expert_size",
     "generation": "lower objective.num_new_tokens, or a larger micro batch",
     "host_overhead": "a larger micro batch gives the device more to do for each call",
     "checkpoint": "raise callbacks.checkpoint.every_seconds",
@@ -30,7 +32,7 @@ LEVERS: Final[dict[str, str]] = {
 
 def kind_words(kind: str) -> str:
     """Name a kind of time for people."""
-    return kind.replace("_", " ")
+    return "waiting for the fullest expert" if kind == "expert_wait" else kind.replace("_", " ")
 
 
 @dataclass(frozen=True, kw_only=True)

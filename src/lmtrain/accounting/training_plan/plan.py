@@ -181,6 +181,9 @@ class Plan:
         return report
 
     def _batch(self) -> dict[str, int]:
-        names = ("context_tokens", "accumulation_micro_steps", "num_ranks", "tensor_ranks", "context_ranks")
+        names = (
+            *("context_tokens", "accumulation_micro_steps", "num_ranks"),
+            *("tensor_ranks", "context_ranks", "num_stages"),
+        )
         found = {name: getattr(self.batch, name) for name in (*names, "sequences_per_step", "tokens_per_step")}
         return found | {"micro_batch_sequences": self.batch.sequences_per_micro_step}
