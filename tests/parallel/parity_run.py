@@ -41,9 +41,10 @@ from lmtrain.parallel.diloco import diloco
 from lmtrain.parallel.fsdp import fsdp
 from lmtrain.parallel.fsdp_tensor import fsdp_tensor
 from lmtrain.parallel.hsdp import hsdp
-from lmtrain.parallel.pipeline import PipelineStrategy, pipeline
+from lmtrain.parallel.mesh import MeshStrategy, mesh
+from lmtrain.parallel.pipeline import pipeline
 from lmtrain.parallel.replicate import ddp, single
-from lmtrain.parallel.tensor import TensorStrategy, tensor
+from lmtrain.parallel.tensor import tensor
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.intervals import is_step_end
@@ -164,6 +165,7 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
     "context": partial(context, compute_dtype=torch.float32),
     "diloco": diloco,
     "pipeline": pipeline,
+    "mesh": partial(mesh, compute_dtype=torch.float32),
 }
 
 
@@ -218,7 +220,7 @@ def model_of(module: pl.LightningModule) -> LanguageModel:
 def whole(module: pl.LightningModule, tensors: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
     """Return the tensors of parameters, whole and in the model's own order."""
     strategy = module.trainer.strategy
-    own = strategy.in_model_order(tensors) if isinstance(strategy, TensorStrategy | PipelineStrategy) else tensors
+    own = strategy.in_model_order(tensors) if isinstance(strategy, MeshStrategy) else tensors
     return {
         name: (one.full_tensor() if isinstance(one, DTensor) else one).detach().clone()
         for name, one in own.items()

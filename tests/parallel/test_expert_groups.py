@@ -20,7 +20,8 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.activation_checkpoint import every_block
 from lmtrain.parallel.experts import expert_layers, require_expert_shares
-from lmtrain.parallel.fsdp import fsdp_facts, shard_blocks
+from lmtrain.parallel.fsdp import fsdp_facts
+from lmtrain.parallel.mesh import RankGroups, shard_blocks
 from tests.parallel.parity_run import MODELS, VOCAB_SIZE
 from tests.parallel.sent import Sent
 from tests.parallel.strategy_parity import CLIP, RELATIVE, Found, require_same_end, trained
@@ -129,7 +130,8 @@ def small(*, num_experts_per_token: int = 1) -> Llama:
 
 def cut_in_two(model: Llama) -> None:
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("data_parallel", "tensor_parallel"))
-    shard_blocks(model, mesh, expert_size=2, compute_dtype=torch.float32, reshard_after_forward=True)
+    spread = fsdp_facts(expert_size=2)
+    shard_blocks(model, RankGroups(spread, mesh), spread=spread, compute_dtype=torch.float32)
 
 
 @pytest.mark.distributed

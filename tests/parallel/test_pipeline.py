@@ -30,8 +30,8 @@ from tests.parallel.parity_run import CONTEXT_TOKENS, MODELS, VOCAB_SIZE
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
 from tests.ranks import on_ranks
 
-TWO: dict[str, Any] = {"num_stages": 2}
-FOUR: dict[str, Any] = {"num_stages": 2, "num_chunks": 2}
+TWO: dict[str, Any] = {"pipeline_size": 2}
+FOUR: dict[str, Any] = {"pipeline_size": 2, "num_chunks": 2}
 CASES: list[dict[str, Any]] = [
     {"model": "llama", "optimizer": "muon", "loss": "plain", "settings": TWO, "recompute": True},
     {"model": "qwen", "optimizer": "adamw", "loss": "chunked", "settings": TWO},  # tied
@@ -43,7 +43,7 @@ CASES: list[dict[str, Any]] = [
         "model": "mamba",
         "optimizer": "muon",
         "loss": "chunked",
-        "settings": FOUR | {"schedule": "interleaved_zero_bubble"},
+        "settings": FOUR | {"schedule": "zero_bubble"},
     },
     {"model": "delta", "optimizer": "adamw", "loss": "plain", "settings": FOUR | {"schedule": "zbv"}},  # experts
 ]
@@ -193,7 +193,7 @@ def test_every_parameter_is_in_one_part_and_a_tied_table_in_two() -> None:
 @pytest.mark.parametrize(
     ("settings", "pipeline", "message"),
     [
-        ({}, {"num_stages": 8}, r"more parts than the model's 6 layers\. Did you mean strategy\.num_stages=6"),
+        ({}, {"num_stages": 8}, r"more parts than the model's 6 layers\. Did you mean strategy\.pipeline_size=6"),
         ({"num_future_tokens": 1}, {"num_stages": 2}, r"model\.num_future_tokens: must be 0"),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_model_that_cannot_be_cut_is_refused_with_what_can(
 @pytest.mark.parametrize(
     ("pipeline", "num_micro_steps", "message"),
     [
-        ({"num_stages": 4}, 3, r"at least strategy\.num_stages=4.*got 9, which gives 3\. Did you mean 3\?"),
+        ({"num_stages": 4}, 3, r"at least strategy\.pipeline_size=4.*got 9, which gives 3\. Did you mean 3\?"),
         ({"num_stages": 2, "num_chunks": 2}, 27, r"in rounds of.*got 1, which gives 27\. Did you mean 9\?"),
         ({"num_stages": 32}, 9, r"Did you mean strategy\.schedule=gpipe\?"),
     ],
@@ -231,7 +231,7 @@ def test_micro_steps_that_a_schedule_cannot_lay_out_are_refused(
     [
         ({"schedule": "zbv"}, r"strategy\.num_chunks: must be 2 .*got 1\. Did you mean 2\?"),
         ({"schedule": "gpipe", "num_chunks": 2}, r"strategy\.num_chunks: must be 1 .*got 2\. Did you mean 1\?"),
-        ({"schedule": "interleaved_1f1b"}, r"must be 2 or more"),
+        ({"schedule": "interleaved"}, r"must be 2 or more"),
     ],
 )
 def test_chunks_that_a_schedule_does_not_have_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.parallel.fsdp import SHARDED
+from lmtrain.storage.checkpoint_layout import SHARDED
 from lmtrain.storage.hashed_folder import damage, write_atomically
 from lmtrain.training.checkpointing.checkpoint_io import STATE, AtomicCheckpointIO
 from lmtrain.training.checkpointing.checkpoints import (

@@ -17,7 +17,8 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import Parameter
 from typing_extensions import override
@@ -87,16 +88,15 @@ def expert_layers(model: nn.Module) -> list[MixtureOfExperts]:
 class ExpertGroups:
     """Neighbouring ranks with a share of the experts each, and the ranks with the same share."""
 
-    def __init__(self, mesh: DeviceMesh, expert_size: int) -> None:
-        self._num_ranks = mesh.size()
-        names = ("shards", "experts")
-        grid = init_device_mesh(mesh.device_type, (mesh.size() // expert_size, expert_size), mesh_dim_names=names)
+    def __init__(self, grid: DeviceMesh) -> None:
+        """Take a mesh with axes of `experts`, and of `shards` with the same ones."""
         self._experts, self._shards = grid["experts"], grid["shards"]
+        self._num_ranks = self._shards.size() * self._experts.size()
 
     def share_out(self, model: LanguageModel) -> None:
         """Keep this rank's experts of each layer, and send each token to its experts' ranks."""
         for block in model.blocks:
-            if layers := expert_layers(block):
+            if next(block.parameters(), None) is not None and (layers := expert_layers(block)):
                 parts = [part for layer in layers for part in self._keep_own(layer)]
                 block.register_forward_pre_hook(partial(_take, parts))
                 if block._compiled_call_impl is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -121,7 +121,7 @@ class ExpertGroups:
         are on no other one: they would be divided twice (torch 2.13).
         """
         for block in model.blocks:
-            if expert_layers(block):
+            if isinstance(block, FSDPModule) and expert_layers(block):
                 sharded: Any = block
                 sharded.set_gradient_divide_factor(float(self._num_ranks))
                 sharded.set_force_sum_reduction_for_comms(self._shards.size() > 1)

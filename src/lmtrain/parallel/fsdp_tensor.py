@@ -6,8 +6,8 @@ arXiv 2104.04473 puts tensor groups where links are fastest, for they meet four 
 import torch
 
 from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
+from lmtrain.parallel.mesh import over_mesh
 from lmtrain.parallel.strategy import Parallelism
-from lmtrain.parallel.tensor import tensor_parallelism
 
 
 def fsdp_tensor(
@@ -30,7 +30,7 @@ def fsdp_tensor(
         reshard_after_forward=reshard_after_forward,
         reduce_every_micro_step=reduce_every_micro_step,
     )
-    return tensor_parallelism(
+    return over_mesh(
         "fsdp_tensor", spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds
     )
 

@@ -30,6 +30,15 @@ def reshard(model: nn.Module) -> None:
             module.reshard()
 
 
+def add_up_in_fp32(model: nn.Module) -> None:
+    """Move gradients of a sharded model's parameters outside its blocks into sums in the format that FSDP2 sends."""
+    if isinstance(model, FSDPModule):
+        group: Any = model._get_fsdp_state()._fsdp_param_group  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        for parameter in group.fsdp_params if group is not None else ():
+            parameter.accumulate_unsharded_grad_if_needed()
+            parameter.to_accumulated_grad_if_needed()
+
+
 EXACT: Final = frozenset({torch.float32, torch.float64})  # products of narrower numbers are rounded
 
 
@@ -110,3 +119,8 @@ def _whole(norm: Tensor) -> Tensor:
 def local_part(gradient: Tensor) -> Tensor:
     """Return this rank's part of a gradient, all of one that is whole."""
     return gradient.to_local() if isinstance(gradient, DTensor) else gradient
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """Return all of a tensor that may lie over ranks; every one of them must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

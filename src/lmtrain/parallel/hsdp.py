@@ -6,7 +6,7 @@ arXiv 2304.11277 section 3.2.2. Gradients are scattered within a group and then 
 import torch
 
 from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
-from lmtrain.parallel.fsdp import sharded
+from lmtrain.parallel.mesh import over_mesh
 from lmtrain.parallel.strategy import Parallelism
 
 
@@ -29,14 +29,7 @@ def hsdp(
         reshard_after_forward=reshard_after_forward,
         reduce_every_micro_step=reduce_every_micro_step,
     )
-    return sharded(
-        "hsdp",
-        spread,
-        num_ranks=num_ranks,
-        compute_dtype=compute_dtype,
-        timeout_seconds=timeout_seconds,
-        shard_size=shard_size,
-    )
+    return over_mesh("hsdp", spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds)
 
 
 def hsdp_facts(

@@ -24,12 +24,12 @@ def require_staged(model: nn.Module, *, pipeline: Pipeline) -> None:
     """Refuse a model that does not run in parts, or has fewer layers than parts."""
     if not isinstance(model, StagedModel):
         raise ConfigurationError(
-            f"model: must be GPT2 or Llama with strategy=pipeline, got {type(model).__name__}. "
+            f"model: must be GPT2 or Llama with pipeline stages, got {type(model).__name__}. "
             "Did you mean strategy=fsdp?"
         )
     if model.num_future_tokens:
         raise ConfigurationError(
-            f"model.num_future_tokens: must be 0 with strategy=pipeline, got {model.num_future_tokens}. "
+            f"model.num_future_tokens: must be 0 with pipeline stages, got {model.num_future_tokens}. "
             "Did you mean strategy=fsdp?"
         )
     pipeline.require_layers(len(model.blocks))

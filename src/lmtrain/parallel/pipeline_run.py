@@ -6,14 +6,15 @@ micro-batches, and leaves sums over tokens.
 B batch, T tokens, D width.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final, NamedTuple, cast, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.nn import Parameter
 from typing_extensions import override
@@ -22,14 +23,14 @@ from lmtrain.accounting.model.memory import Pipeline, Schedule
 from lmtrain.models.documents import Documents
 from lmtrain.models.head import Loss, LossTotal
 from lmtrain.models.stages import LayerStream, StagedModel
-from lmtrain.parallel.gradients import global_norm
-from lmtrain.parallel.pipeline_parts import cut_layers, holders, keep
+from lmtrain.parallel.gradients import add_up_in_fp32, global_norm, local_part, whole_tensor
+from lmtrain.parallel.pipeline_parts import holders, keep
 
 SCHEDULES: Final[dict[Schedule, Any]] = {
     "gpipe": schedules.ScheduleGPipe,
     "1f1b": schedules.Schedule1F1B,
-    "interleaved_1f1b": schedules.ScheduleInterleaved1F1B,
-    "interleaved_zero_bubble": schedules.ScheduleInterleavedZeroBubble,
+    "interleaved": schedules.ScheduleInterleaved1F1B,
+    "zero_bubble": schedules.ScheduleInterleavedZeroBubble,
     "zbv": schedules.ScheduleZBVZeroBubble,
 }
 MicroBatch = tuple[Tensor, Tensor, Documents | None]
@@ -50,45 +51,58 @@ class PipelineRun:
     def __init__(
         self,
         model: StagedModel,
-        mesh: DeviceMesh,
+        stages: dist.ProcessGroup,
         pipeline: Pipeline,
+        *,
+        layers: Sequence[range],
         context: Callable[[], AbstractContextManager[Any]],
+        enter: Callable[[int], int] = int,
     ) -> None:
-        """Drop the other ranks' parameters from the model; `mesh` has axes of copies and of stages.
+        """Drop the other ranks' parameters from the model; `stages` are the ranks of this pipeline.
 
-        `context` is that of a forward pass in training. `names` are those of the whole model's parameters, in its
-        order; `stages` are the ranks of this pipeline.
+        `layers` are those of each part, `context` is that of a forward pass in training. `enter` returns the tokens of
+        a sequence that layers hand on, where ranks share it.
         """
-        self.model, self._pipeline, self._context = model, pipeline, context
-        self.stages, self._copies = mesh["stages"].get_group(), mesh["copies"].get_group()
-        self._rank = self.stages.rank()
-        self._layers = cut_layers(model, num_parts=pipeline.num_parts)
-        self._parts_of = holders(model, self._layers)
-        self.names = [name for name, _ in model.named_parameters()]
+        self.model, self.stages, self._pipeline = model, stages, pipeline
+        self._layers, self._context, self._enter = layers, context, enter
+        self._rank = stages.rank()
+        self._parts_of = holders(model, layers)
+        self._names = [name for name, _ in model.named_parameters()]
         self._width = model.output_head().weight.shape[1]
         self._owners = [_owner(part, pipeline) for part in range(pipeline.num_parts)]
         self._own = [part for part, owner in enumerate(self._owners) if owner == self._rank]
-        ranks = {name: {self._owners[part] for part in parts} for name, parts in self._parts_of.items()}
-        keep(model, frozenset(name for name, on in ranks.items() if self._rank in on))
-        # A tied table: on the first and the last stage.
-        self._shared = [
-            (parameter, ranks[name]) for name, parameter in model.named_parameters() if len(ranks[name]) > 1
-        ]
-        self._counted_elsewhere = {id(parameter) for parameter, on in self._shared if self._rank != min(on)}
-        for parameter in model.parameters():
-            parameter.ranks_with_copies = self._copies  # pyright: ignore[reportAttributeAccessIssue]  # read by optim
+        keep(model, frozenset(name for name in self._parts_of if self._rank in self._ranks_of(name)))
+        self._logits = model.logits
+        model.whole_step = self
+        for name in ("features", "logits", "forward"):
+            setattr(model, name, getattr(self, name))
         self._batches: Sequence[MicroBatch] = ()
         self._loss: Loss | None = None
         self._totals: list[LossTotal] = []
         self._formats: list[SentFormat] | None = None
         self._schedule: tuple[tuple[int, torch.Size], Any] | None = None
 
+    def connect(self, copies: dist.ProcessGroup, *, num_slices: int) -> None:
+        """Take the final parameters: sharded over `copies`, the ranks with the same layers, or the same on each.
+
+        `num_slices` of these ranks share each sequence.
+        """
+        self._copies, model = copies, self.model
+        shared = [(one, self._ranks_of(name)) for name, one in model.named_parameters()]
+        self._shared = [(one, ranks) for one, ranks in shared if len(ranks) > 1]  # a tied table, on two stages
+        self._counted_elsewhere = {id(one) for one, ranks in self._shared if self._rank != min(ranks)}
+        self._num_averaged = copies.size() // num_slices if isinstance(model, FSDPModule) else 1
+        for parameter in model.parameters():
+            parameter.ranks_with_copies = copies  # pyright: ignore[reportAttributeAccessIssue]  # read by optim
+
     def run(self, batches: Sequence[MicroBatch], loss: Loss, *, scale: float) -> LossTotal:
         """Run a step's micro-batches forward and backward; see WholeStep."""
         self._batches, self._loss, self._totals = batches, loss, []
         numbers = torch.arange(len(batches))  # of the micro-batches, which every rank has
         schedule = self._scheduled(batches)
+        self._reduce_in_backward(is_on=False)
         schedule.step(number=numbers, target=numbers, losses=[], return_outputs=False)
+        self._reduce_shards()
         sums = torch.zeros(2, dtype=torch.float64, device=self._device)
         if self._is_last:
             sums = torch.stack([torch.stack([one.nats.double(), one.num_tokens.double()]) for one in self._totals]).sum(
@@ -110,35 +124,46 @@ class PipelineRun:
         dist.all_reduce(sums, group=self._copies)
         return sums
 
+    def of_all_stages(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tensors of all stages, by their parameters' names in the whole model's order, whole."""
+        own = {name: whole_tensor(one.detach()).cpu() for name, one in tensors.items() if one is not None}
+        of_ranks: list[Any] = [None] * self.stages.size()
+        dist.all_gather_object(of_ranks, own, group=self.stages)
+        found = {name: tensor for of_rank in of_ranks for name, tensor in of_rank.items()}
+        return {name: found[name] for name in self._names if name in found}
+
     def features(self, tokens: Tensor, documents: Documents | None = None) -> tuple[Tensor, None]:
         """Run the layers without gradients: hidden states [B, T, D] on every rank, and no penalty."""
         with torch.no_grad():
-            hidden = self._hidden(tokens, documents)
-            if hidden is None:
-                hidden = self._empty(self._formats_of(tokens)[0], tokens)
-            dist.broadcast(hidden, group=self.stages, group_src=self._owners[-1])
-        return hidden, None
+            return self._from_last(self._hidden(tokens, documents)), None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Score the next token: [B, T, D] -> [B, T, V] on every rank."""
         with torch.no_grad():
-            found = [type(self.model).logits(self.model, hidden) if self._is_last else None]
-            facts = [found[0].dtype if found[0] is not None else None]
-            dist.broadcast_object_list(facts, group=self.stages, group_src=self._owners[-1])
-            shape = (*hidden.shape[:-1], self.model.vocab_size)
-            scores = found[0] if found[0] is not None else hidden.new_empty(shape, dtype=facts[0])
-            scores = scores.contiguous()
-            dist.broadcast(scores, group=self.stages, group_src=self._owners[-1])
-        return scores
+            return self._from_last(self._logits(hidden) if self._is_last else None)
+
+    def _from_last(self, found: Tensor | None) -> Tensor:
+        """Return the tensor found on the rank of the last part, on every rank."""
+        facts: list[Any] = [None if found is None else (found.shape, found.dtype)]
+        dist.broadcast_object_list(facts, group=self.stages, group_src=self._owners[-1])
+        shape, dtype = facts[0]
+        made = torch.empty(shape, dtype=dtype, device=self._device) if found is None else found.contiguous()
+        dist.broadcast(made, group=self.stages, group_src=self._owners[-1])
+        return made
 
     def forward(
         self,
-        tokens: Tensor,
+        tokens: Tensor | Callable[[], Any],
         targets: Tensor | None = None,
         loss: Loss | None = None,
         documents: Documents | None = None,
     ) -> Tensor | LossTotal:
-        """Score without gradients, as the whole model does: sums, or logits, on every rank."""
+        """Score without gradients, as the whole model does: sums, or logits, on every rank.
+
+        Within FSDP2's hooks of a forward pass, which training has through here too.
+        """
+        if callable(tokens):
+            return tokens()
         if targets is None or loss is None:
             return self.logits(self.features(tokens, documents)[0])
         with torch.no_grad():
@@ -163,6 +188,7 @@ class PipelineRun:
             total = self.model.score(self.model.output_head(), given, targets, self._loss)
         # At once: a loss frees what it kept, where a schedule may ask it twice.
         total.objective.backward()
+        add_up_in_fp32(self.model)
         self._totals.append(LossTotal(*(one.detach() for one in total)))
         back = (hidden * cast("Tensor", given.grad)).sum()  # whose gradient is the loss's
         return back if penalty is None else back + penalty
@@ -179,7 +205,11 @@ class PipelineRun:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    def _ranks_of(self, name: str) -> set[int]:
+        return {self._owners[part] for part in self._parts_of[name]}
+
     def _run_part(self, part: int, received: Sent, tokens: Tensor, documents: Documents | None) -> LayerStream:
+        self._enter(tokens.shape[1])
         if part == 0:
             stream = self.model.begin(tokens, documents)
         else:
@@ -229,7 +259,7 @@ class PipelineRun:
         return self._formats
 
     def _empty(self, sent: SentFormat, tokens: Tensor) -> Tensor:
-        shape = () if sent.width is None else (*tokens.shape, sent.width)
+        shape = () if sent.width is None else (len(tokens), self._enter(tokens.shape[1]), sent.width)
         return torch.empty(shape, dtype=sent.dtype, device=self._device)
 
     def _scheduled(self, batches: Sequence[MicroBatch]) -> Any:
@@ -238,7 +268,7 @@ class PipelineRun:
         asked = (len(batches), tokens.shape)
         if self._schedule is None or self._schedule[0] != asked:
             with self._context():
-                formats = self._formats_of(tokens)
+                formats = self.model(partial(self._formats_of, tokens))
             like = tuple(self._empty(one, tokens).to("meta").requires_grad_() for one in formats)
             made = [self._stage(part, like) for part in self._own]
             kind = SCHEDULES[self._pipeline.schedule_run]
@@ -260,13 +290,28 @@ class PipelineRun:
             group=self.stages,
         )
 
+    def _reduce_in_backward(self, *, is_on: bool) -> None:
+        """Let FSDP2 reduce gradients and free weights at the end of a backward pass, or keep both for the next."""
+        if isinstance(self.model, FSDPModule):
+            self.model.set_is_last_backward(is_on)
+            self.model.set_requires_gradient_sync(is_on)
+            self.model.set_reshard_after_backward(is_on)
+
+    def _reduce_shards(self) -> None:
+        """Average gradients over the shards' ranks, at the end of a backward pass through nothing: the step's last."""
+        if isinstance(self.model, FSDPModule):
+            self._reduce_in_backward(is_on=True)
+            nothing = torch.zeros((), device=self._device, requires_grad=True)
+            self.model(nothing.clone).backward()
+
     def _sum_gradients(self, scale: float) -> None:
         """Add up gradients: of a tied table over its two stages, then of everything over the copies."""
-        gradients = [_gradient(parameter) for parameter in self.model.parameters()]
+        gradients = [local_part(_gradient(parameter)) for parameter in self.model.parameters()]
+        scale *= self._num_averaged
         torch._foreach_mul_(gradients, scale)  # pyright: ignore[reportPrivateUsage]  # as in torch's clipping
         for parameter, ranks in self._shared:
             (other,) = ranks - {self._rank}
-            mine = _gradient(parameter)
+            mine = local_part(_gradient(parameter))
             theirs = torch.empty_like(mine)
             operations = [
                 dist.P2POp(dist.isend, mine, group=self.stages, group_peer=other),
@@ -275,7 +320,7 @@ class PipelineRun:
             for work in dist.batch_isend_irecv(operations):
                 work.wait()
             mine += theirs
-        if self._copies.size() > 1:
+        if self._copies.size() > 1 and not isinstance(self.model, FSDPModule):
             for work in [dist.all_reduce(one, group=self._copies, async_op=True) for one in gradients]:
                 assert work is not None
                 work.wait()
@@ -291,7 +336,8 @@ class StagePart(nn.Module):
 
     @override
     def forward(self, *received: Tensor, number: Tensor) -> Tensor | Sent:
-        return self._run[0].of_part(self._part, received, number)
+        run = self._run[0]
+        return run.model(partial(run.of_part, self._part, received, number))
 
     @override
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:  # as torch has it

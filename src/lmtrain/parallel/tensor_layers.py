@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
@@ -26,6 +27,7 @@ from lmtrain.models.embeddings import Smear, smeared
 from lmtrain.models.mixers import RecurrentLayer
 from lmtrain.models.mixture_of_experts import ExpertMatrices, MixtureOfExperts
 from lmtrain.models.residual_stream import RMSNorm
+from lmtrain.parallel.gradients import local_part
 
 
 @runtime_checkable
@@ -52,9 +54,14 @@ class Regions:
         self._group = Group(mesh.get_group().group_name, mesh.size(), mesh.get_local_rank())
         self._is_sliced = False
 
+    def enter(self, num_tokens: int) -> int:
+        """Slice sequences of this length, or leave them whole; return the tokens of each on this rank."""
+        self._is_sliced = num_tokens % self._group.num_ranks == 0
+        return num_tokens // self._group.num_ranks if self._is_sliced else num_tokens
+
     def slice(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Enter the layers: keep this rank's slice of the whole sequence of tokens."""
-        self._is_sliced = x.shape[SEQUENCE] % self._group.num_ranks == 0
+        self.enter(x.shape[SEQUENCE])
         return move(x, "slice", self._group) if self._is_sliced else x
 
     def gather(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -324,6 +331,32 @@ class TensorLayout:
                 part.take()
 
         block.register_forward_pre_hook(take)
+
+    def sum_parts(self, model: nn.Module) -> None:
+        """Add up, in one message, the gradients of small parameters, from each rank's slice or heads."""
+        parameters = [parameter for name, parameter in model.named_parameters() if name in self.parts]
+        gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        if not gradients:
+            return
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat, group=self.mesh.get_group())
+        for gradient, part in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def ordered(self, tensor: Any, name: str, *, by_rank: bool = False) -> Any:
+        """Return a tensor of a fused matrix's rows in the order of the model, or of ranks; any other as it is."""
+        found = next((rows for own, rows in self.row_orders.items() if name == own or name.endswith(f".{own}")), None)
+        if found is None or not isinstance(tensor, Tensor):
+            return tensor
+        axis, order = found
+        if tensor.ndim <= axis or tensor.shape[axis] != len(order):
+            return tensor
+        rows = order if by_rank else order.argsort()
+        if not isinstance(tensor, DTensor):
+            return tensor.index_select(axis, rows.to(tensor.device))
+        whole: Tensor = tensor.detach().full_tensor()  # pyright: ignore[reportAttributeAccessIssue]  # lost by detach
+        moved = whole.index_select(axis, rows.to(whole.device))
+        return distribute_tensor(moved, tensor.device_mesh, tensor.placements, src_data_rank=None)
 
     def _part(self, layer: nn.Linear, name: str) -> LocalPart:
         sides = _local(layer.weight).shape

@@ -20,13 +20,13 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.documents import Documents
 from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import Loss, LossTotal, OutputHead
 from lmtrain.models.latent_attention import LatentAttention
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.mixers import RecurrentLayer
 from lmtrain.models.self_attention import SelfAttention
+from lmtrain.models.stages import LayerStream
 from lmtrain.parallel import group_sizes
 from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, Group, gathered, share_smear, summed
 from lmtrain.parallel.tensor_parallel import after, divide_heads, head_sizes, norms_all_heads
@@ -46,9 +46,14 @@ class HeadExchange:
         self.group = Group(mesh.get_group().group_name, self.num_ranks, self.rank)
         self._is_sliced = False
 
+    def enter(self, num_tokens: int) -> int:
+        """Slice sequences of this length, or leave them whole; return the tokens of each on this rank."""
+        self._is_sliced = num_tokens % self.num_ranks == 0
+        return num_tokens // self.num_ranks if self._is_sliced else num_tokens
+
     def slice(self, x: Shaped[Tensor, "B T *D"]) -> Shaped[Tensor, "B t *D"]:
         """Keep this rank's slice of the sequence: of its gradient, too, this rank's part."""
-        self._is_sliced = x.shape[SEQUENCE] % self.num_ranks == 0
+        self.enter(x.shape[SEQUENCE])
         return x.chunk(self.num_ranks, dim=SEQUENCE)[self.rank].contiguous() if self._is_sliced else x
 
     def gather(self, x: Float[Tensor, "B t D"]) -> Float[Tensor, "B T D"]:
@@ -242,12 +247,12 @@ def _share_table(table: nn.Embedding, exchange: HeadExchange) -> None:
     table.forward = forward
 
 
-def _end(model: LanguageModel, exchange: HeadExchange) -> None:
+def _end(model: GPT2 | Llama, exchange: HeadExchange) -> None:
     """Let each rank score its own tokens, and all report the sums of the whole sequence."""
-    features, score, logits = model.features, model.score, model.logits
+    end, score, logits = model.end, model.score, model.logits
 
-    def of_slice(tokens: Tensor, documents: Documents | None = None) -> tuple[Tensor, Tensor | None]:
-        hidden, penalty = features(tokens, documents)
+    def of_slice(stream: LayerStream) -> tuple[Tensor, Tensor | None]:
+        hidden, penalty = end(stream)
         return hidden, None if penalty is None else exchange.total(penalty)[0]
 
     def of_whole(head: OutputHead, hidden: Tensor, targets: Tensor, loss: Loss) -> LossTotal:
@@ -256,7 +261,7 @@ def _end(model: LanguageModel, exchange: HeadExchange) -> None:
     def all_logits(hidden: Tensor) -> Tensor:
         return logits(exchange.gather(hidden))
 
-    replaced: dict[str, Any] = {"features": of_slice, "score": of_whole, "logits": all_logits}
+    replaced: dict[str, Any] = {"end": of_slice, "score": of_whole, "logits": all_logits}
     for name, replacement in replaced.items():
         setattr(model, name, replacement)
 

@@ -34,5 +34,5 @@ def test_each_stage_keeps_the_micro_batches_of_a_schedule_laid_out_pass_by_pass(
 
 
 def test_more_parts_than_layers_are_refused_with_the_most_stages() -> None:
-    with pytest.raises(ConfigurationError, match=r"Did you mean strategy\.num_stages=3"):
+    with pytest.raises(ConfigurationError, match=r"Did you mean strategy\.pipeline_size=3"):
         Pipeline(num_stages=8, num_chunks=2).require_layers(6)

@@ -16,10 +16,10 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.errors import ConfigurationError
 
-Schedule = Literal["gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"]
 # Of the wait of 1F1B, where a backward pass takes twice a forward pass: gradients of weights fill the rest, arXiv
 # 2401.10241 section 2.3 and, for the V, 2405.15362.
-WAITS: Final[Mapping[str, float]] = {"interleaved_zero_bubble": 1 / 3, "zbv": 0.0}
+WAITS: Final[Mapping[str, float]] = {"zero_bubble": 1 / 3, "zbv": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Pipeline:
         if self.schedule not in get_args(Schedule):
             valid = " or ".join(get_args(Schedule))
             raise ConfigurationError(f"strategy.schedule={self.schedule} is not known; valid: {valid}.")
-        least = 2 if self.schedule in ("interleaved_1f1b", "zbv") else 1
+        least = 2 if self.schedule in ("interleaved", "zbv") else 1
         most = {"gpipe": 1, "zbv": 2}.get(self.schedule, self.num_chunks)
         if not least <= self.num_chunks <= most:
             rule = f"{least}" if self.schedule in ("gpipe", "zbv") else f"{least} or more"
@@ -60,7 +60,7 @@ class Pipeline:
     @property
     def schedule_run(self) -> Schedule:
         """Return the schedule by its full name."""
-        return "interleaved_1f1b" if self.schedule == "1f1b" and self.num_chunks > 1 else self.schedule
+        return "interleaved" if self.schedule == "1f1b" and self.num_chunks > 1 else self.schedule
 
     @property
     def _fills_first(self) -> bool:
@@ -75,8 +75,8 @@ class Pipeline:
         most = max(1, num_layers // self.num_chunks)
         if self.num_stages > 1 and self.num_parts > num_layers:
             raise ConfigurationError(
-                f"strategy.num_stages={self.num_stages} x strategy.num_chunks={self.num_chunks} are more parts than "
-                f"the model's {num_layers} layers. Did you mean strategy.num_stages={most}?"
+                f"strategy.pipeline_size={self.num_stages} x strategy.num_chunks={self.num_chunks} are more parts than "
+                f"the model's {num_layers} layers. Did you mean strategy.pipeline_size={most}?"
             )
 
     def require_micro_steps(self, batch: BatchPlan) -> None:
@@ -92,7 +92,7 @@ class Pipeline:
         nearest = min(fits, key=lambda size: abs(size - asked), default=None)
         rounds = "" if self.schedule_run == "1f1b" else ", in rounds of as many each"
         raise ConfigurationError(
-            f"{MICRO_BATCH}: must give a step at least strategy.num_stages={self.num_stages} micro-batches{rounds} "
+            f"{MICRO_BATCH}: must give a step at least strategy.pipeline_size={self.num_stages} micro-batches{rounds} "
             f"with strategy.schedule={self.schedule}, got {asked}, which gives {batch.accumulation_micro_steps}. "
             f"Did you mean {'strategy.schedule=gpipe' if nearest is None else nearest}?"
         )

@@ -100,23 +100,24 @@ class Stream:
 class ModelSpread:
     """How a strategy spreads a model; the plain case keeps all of it on every rank and averages gradients.
 
-    `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
-    a number of neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
-    format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward pass;
-    otherwise a whole model in the format of the products is there at the end of the forward pass. `word_of_shards` is
-    the setting of that number, None without one. `reduces_every_micro_step` sends shards' gradients at each
-    micro-batch; otherwise each rank keeps whole ones between those of a step. `keeps_gradients` in its own memory
-    between steps, where it reduces them; else they are freed after each. `savings` are further settings, each for less
-    memory in more time, KEY=true. `reduces_alone`: a single rank reduces its gradients in the backward pass too.
-    `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product together,
-    with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. `context_ranks`
-    neighbours have a slice each of the same sequences, exchanged with heads (Ulysses) or round a ring, where the slices
-    `go_round` (published rows: no strategy here does). `expert_ranks` neighbours have a share of each layer's experts
-    each, for the tokens of all of them. The stages of a `pipeline` are next to one another, outside of tensor groups.
-    `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no limit.
-    `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's delta once in
-    that number of steps; None averages gradients at every step. `kept_bytes` are those of a parameter next to weight,
-    gradient and optimizer state.
+    `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or
+    over a number of neighbours, and the shards are copied across the others: across `copies` of them all.
+    `casts_parameters` computes with weights in the format of the products: no copy is kept. `reshard_after_forward`
+    gathers weights again for the backward pass; otherwise a whole model in the format of the products is there at
+    the end of the forward pass. `word_of_shards` is the setting of that number, None without one.
+    `reduces_every_micro_step` sends shards' gradients at each micro-batch; otherwise each rank keeps whole ones
+    between those of a step. `keeps_gradients` in its own memory between steps, where it reduces them; else they are
+    freed after each. `savings` are further settings, each for less memory in more time, KEY=true. `reduces_alone`:
+    a single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of a gradient as it is
+    sent. `tensor_ranks` neighbours compute each product together, with a part of every matrix, on the same tokens;
+    shards and copies are then of a rank's part. `context_ranks` neighbours have a slice each of the same sequences,
+    exchanged with heads (Ulysses) or round a ring, where the slices `go_round` (published rows: no strategy here
+    does). `expert_ranks` neighbours have a share of each layer's experts each, for the tokens of all of them. The
+    stages of a `pipeline` are next to one another, outside of tensor groups. `is_general`: another strategy is the
+    usual name of most of its settings. `chooses`: a plan for a known device may put another strategy in its place.
+    `most_ranks` None sets no limit. `meets_every_steps`: each rank is a worker stepping by its own gradients, and
+    sends every weight's delta once in that number of steps; None averages gradients at every step. `kept_bytes` are
+    those of a parameter next to weight, gradient and optimizer state.
     """
 
     group: ClassVar[str] = "strategy"
@@ -124,6 +125,7 @@ class ModelSpread:
 
     shards_over: int | Literal["all ranks"] | None = None
     casts_parameters: bool = False
+    copies: int | None = None
     word_of_shards: str | None = None
     reshard_after_forward: bool = True
     reduces_every_micro_step: bool = False
@@ -137,6 +139,7 @@ class ModelSpread:
     expert_ranks: int = 1
     pipeline: Pipeline = ONE_STAGE
     chooses: bool = False
+    is_general: bool = False
     most_ranks: int | None = None
     least_ranks: int = 1
     meets_every_steps: int | None = None
@@ -160,7 +163,7 @@ class ModelSpread:
     @property
     def takes_many(self) -> bool:
         """Return whether it trains on any number of ranks."""
-        return self.most_ranks is None and self.pipeline.num_stages == 1
+        return self.most_ranks is None and self.pipeline.num_stages == 1 and not self.is_general
 
     @property
     def equals_one_process(self) -> bool:
@@ -177,7 +180,7 @@ class ModelSpread:
         if self.shards_over is None:
             return 1
         whole = num_ranks // (self.tensor_ranks * self.pipeline.num_stages)
-        return whole if self.shards_over == "all ranks" else min(whole, self.shards_over)
+        return whole // (self.copies or 1) if self.shards_over == "all ranks" else min(whole, self.shards_over)
 
     def num_savers(self, num_ranks: int) -> int:
         """Return the ranks with a part of one checkpoint each to copy and write; copies of a shard take turns."""
@@ -198,13 +201,38 @@ class ModelSpread:
                 f"trainer.devices x trainer.num_nodes={num_ranks} is below {self.least_ranks}, the fewest ranks of "
                 f"the strategy. Did you mean trainer.devices={self.least_ranks}?"
             )
-        _require_divisor("strategy.num_stages", self.pipeline.num_stages, num_ranks)
-        _require_divisor("strategy.tensor_size", self.tensor_ranks, num_ranks)
-        _require_divisor("strategy.context_size", self.context_ranks, num_ranks)
-        _require_divisor("strategy.expert_size", self.expert_ranks, num_ranks)
-        if self.most_shards is not None:
-            key = f"{self.group}.{self.word_of_shards}" if self.word_of_shards else "the strategy's number of shards"
-            _require_divisor(key, self.most_shards, num_ranks // (self.tensor_ranks * self.pipeline.num_stages))
+        left = num_ranks
+        word = self.word_of_shards or "the strategy's number of shards"
+        for key, size in (
+            ("pipeline_size", self.pipeline.num_stages),
+            ("tensor_size", self.tensor_ranks),
+            ("context_size", self.context_ranks),
+            (word, (self.most_shards or self.context_ranks) // self.context_ranks),
+            ("replicate_size", self.copies or 1),
+        ):
+            _require_divisor(f"strategy.{key}" if key[-5:] == "_size" else key, size, left, of=num_ranks)
+            left //= size
+        if left > 1 and self.copies is not None and self.most_shards is not None:
+            raise ConfigurationError(
+                f"strategy.replicate_size: must leave no rank of {num_ranks}, got {self.copies}, which leaves a factor "
+                f"of {left}. Did you mean {self.copies * left}?"
+            )
+        _require_divisor("strategy.expert_size", self.expert_ranks, self.num_shards(num_ranks), of=num_ranks)
+        self._require_together(num_ranks)
+
+    def _require_together(self, num_ranks: int) -> None:
+        """Refuse groups that do not fit into one another."""
+        copies = num_ranks // (self.num_shards(num_ranks) * self.tensor_ranks * self.pipeline.num_stages)
+        for key, size, other, is_other in (
+            ("tensor_size", self.tensor_ranks, f"context_size={self.context_ranks}", self.context_ranks > 1),
+            ("tensor_size", self.tensor_ranks, f"expert_size={self.expert_ranks}", self.expert_ranks > 1),
+            ("replicate_size", copies, f"expert_size={self.expert_ranks}", self.expert_ranks > 1),
+        ):
+            if size > 1 and is_other:
+                raise ConfigurationError(
+                    f"strategy.{key}: must be 1 with strategy.{other}, got {size}. Did you mean strategy.{key}=1 and "
+                    "strategy.shard_size=null?"
+                )
 
     def collectives(
         self,
@@ -248,7 +276,7 @@ class ModelSpread:
                 group="shards",
                 num_ranks=num_shards,
                 stride=stride,
-                gathered_bytes=rest * gathered / parts * passes,
+                gathered_bytes=rest * gathered / (parts * stages) * passes,
                 reduced_bytes=rest * reduced * scatters,
                 num_gathers=num_messages * passes,
                 num_reductions=num_messages * scatters,
@@ -330,11 +358,13 @@ def gathered_shards(*, reshard_after_forward: bool, reduce_every_micro_step: boo
     )
 
 
-def _require_divisor(key: str, size: int, num_ranks: int) -> None:
-    if size >= 1 and num_ranks % size == 0:
+def _require_divisor(key: str, size: int, left: int, *, of: int) -> None:
+    """Refuse a group's size that does not divide the ranks left by other groups."""
+    if size >= 1 and left % size == 0:
         return
-    nearest = max(one for one in range(1, max(1, min(size, num_ranks)) + 1) if num_ranks % one == 0)
+    nearest = max(one for one in range(1, max(1, min(size, left)) + 1) if left % one == 0)
+    others = "" if left == of else f", of which other groups leave {left}"
     raise ConfigurationError(
-        f"{key}={size} does not divide {format_count(num_ranks, 'rank')} "
-        f"(trainer.devices x trainer.num_nodes). Did you mean {nearest}?"
+        f"{key}={size} does not divide {format_count(of, 'rank')} (trainer.devices x trainer.num_nodes{others}). "
+        f"Did you mean {nearest}?"
     )

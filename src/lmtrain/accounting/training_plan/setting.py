@@ -269,7 +269,8 @@ def _gathered(setting: Setting, batch: BatchPlan) -> int:
     if setting.num_shards(batch.num_ranks) * group == 1:
         return 0
     two = parameters.num_outside_blocks + 2 * parameters.num_largest_block
-    num_whole = two if setting.spread.reshard_after_forward else parameters.num_total
+    of_stage = parameters.num_total // setting.spread.pipeline.num_stages
+    num_whole = two if setting.spread.reshard_after_forward else of_stage
     return num_whole * setting.bytes_of.activations // group
 
 
@@ -278,7 +279,8 @@ def _between(setting: Setting, batch: BatchPlan, held: DeviceMemory) -> int:
     spread, accumulates = setting.spread, batch.accumulation_micro_steps > 1
     keeps_whole = spread.shards_over is not None and not spread.reduces_every_micro_step
     if keeps_whole and accumulates and setting.num_shards(batch.num_ranks) > 1:
-        return -(-setting.gathered_parameters.num_trained // spread.tensor_ranks) * FP32_BYTES
+        num_parts = spread.tensor_ranks * spread.pipeline.num_stages
+        return -(-setting.gathered_parameters.num_trained // num_parts) * FP32_BYTES
     return held.gradients if setting.keeps_gradients or accumulates else 0
 
 

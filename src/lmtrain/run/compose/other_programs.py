@@ -54,7 +54,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "strategy=tensor strategy.tensor_size={}": "tensor_parallel_degree tensor_parallel_size tp_size tp",
     "strategy=context strategy.context_size={}": "context_parallel_degree context_parallel_size cp_size cp",
     "strategy=fsdp strategy.expert_size={}": "expert_parallel_degree expert_parallel_size ep_size ep",
-    "strategy=pipeline strategy.num_stages={}": "pipeline_parallel_degree pipeline_parallel_size pp_size pp",
+    "strategy=pipeline strategy.pipeline_size={}": "pipeline_parallel_degree pipeline_parallel_size pp_size pp",
     "trainer.devices=N, torchrun or srun (docs/guides/parallel.md)": (
         "node_rank master_addr master_port rdzv_backend rdzv_endpoint rdzv_id local_rank"
     ),

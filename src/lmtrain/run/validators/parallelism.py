@@ -68,6 +68,7 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     parts = {part: node.values for part in ("experts", "recurrent_layers") if (node := model.node(part)) is not None}
     if spread.expert_ranks > 1:
         group_sizes.require_expert_shares(spread.expert_ranks, parts.get("experts", {}).get("num_experts"))
+    if spread.tensor_ranks == spread.context_ranks == 1:
         return
     for name in (*group_sizes.UNCUT, *(group_sizes.UNSHARED if spread.context_ranks > 1 else ())):
         if model.get(name) or model.node(name) is not None:

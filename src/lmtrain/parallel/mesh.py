@@ -1,0 +1,360 @@
+"""One mesh for every strategy that shards, cuts or stages a model; its sizes are arguments of one option.
+
+From neighbours to the farthest ranks: a tensor group (which sends most), a context group, the stages of a pipeline, the
+shards of a copy, and copies. A tensor group, a context group and the stages read the same rows. FSDP2 shards a stage's
+parameters, or a tensor group's parts of them, over shards and context groups together.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any, Final, final
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
+from torch.nn import Parameter
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from lmtrain.accounting.model.memory import WAITS, Pipeline, Schedule, shard_axis
+from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.stages import StagedModel
+from lmtrain.parallel.compilation import compile_blocks
+from lmtrain.parallel.experts import ExpertGroups, balance_over_ranks, require_expert_shares
+from lmtrain.parallel.pipeline_parts import cut_layers, require_staged, twin_on_meta
+from lmtrain.parallel.pipeline_run import PipelineRun
+from lmtrain.parallel.rank_reports import on_all_ranks
+from lmtrain.parallel.sharded_strategy import FullyShardedStrategy
+from lmtrain.parallel.strategy import Parallelism
+from lmtrain.parallel.tensor_layers import Regions, TensorLayout
+from lmtrain.parallel.tensor_parallel import cut_model, require_cuts
+from lmtrain.parallel.ulysses import HeadExchange, require_shares, share_heads
+
+MODEL, AVERAGE = "language_model.", "weight_average."  # of names in the module that trains
+AXES: Final = ("copies", "shards", "stages", "tensor")
+
+
+def mesh(
+    *,
+    num_ranks: int,
+    compute_dtype: torch.dtype,
+    replicate_size: int | None = None,
+    shard_size: int | None = None,
+    pipeline_size: int = 1,
+    context_size: int = 1,
+    tensor_size: int = 1,
+    expert_size: int = 1,
+    schedule: Schedule = "1f1b",
+    num_chunks: int = 1,
+    reshard_after_forward: bool = True,
+    reduce_every_micro_step: bool = False,
+    timeout_seconds: float = 600.0,
+) -> Parallelism:
+    """Spread the model over groups of these sizes; None takes the ranks that the others leave.
+
+    `schedule`, `num_chunks`: as in pipeline; `reshard_after_forward`, `reduce_every_micro_step`: as in fsdp.
+    """
+    spread = mesh_facts(
+        replicate_size=replicate_size,
+        shard_size=shard_size,
+        pipeline_size=pipeline_size,
+        context_size=context_size,
+        tensor_size=tensor_size,
+        expert_size=expert_size,
+        schedule=schedule,
+        num_chunks=num_chunks,
+        reshard_after_forward=reshard_after_forward,
+        reduce_every_micro_step=reduce_every_micro_step,
+    )
+    return over_mesh("mesh", spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds)
+
+
+def mesh_facts(
+    *,
+    replicate_size: int | None = None,
+    shard_size: int | None = None,
+    pipeline_size: int = 1,
+    context_size: int = 1,
+    tensor_size: int = 1,
+    expert_size: int = 1,
+    schedule: Schedule = "1f1b",
+    num_chunks: int = 1,
+    reshard_after_forward: bool = True,
+    reduce_every_micro_step: bool = False,
+) -> ModelSpread:
+    """Shard each stage's parts over the ranks of the same part; stages alone keep plain weights."""
+    stages = Pipeline(num_stages=pipeline_size, num_chunks=num_chunks, schedule=schedule)
+    if pipeline_size > 1 and shard_size == context_size == tensor_size == 1:
+        return ModelSpread(pipeline=stages, copies=replicate_size, keeps_gradients=True, is_general=True)
+    spread = gathered_shards(
+        shards_over="all ranks" if shard_size is None else shard_size * context_size,
+        word_of_shards="shard_size",
+        copies=replicate_size,
+        pipeline=stages,
+        context_ranks=context_size,
+        tensor_ranks=tensor_size,
+        expert_ranks=expert_size,
+        is_general=True,
+        reshard_after_forward=reshard_after_forward,
+        reduce_every_micro_step=reduce_every_micro_step,
+    )
+    # Torch takes the weights of a pass of their own gradients from the modules, where they must be gathered.
+    return replace(spread, reshard_after_forward=False) if schedule in WAITS else spread
+
+
+def over_mesh(
+    name: str, spread: ModelSpread, *, num_ranks: int, compute_dtype: torch.dtype, timeout_seconds: float
+) -> Parallelism:
+    """Return the strategy of these facts."""
+    spread.require_ranks(num_ranks)
+    strategy = MeshStrategy(spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds)
+    return Parallelism(
+        name=name,
+        strategy=strategy,
+        parallelize=strategy.place,
+        spread=spread,
+        require=partial(require_fit, spread=spread, num_ranks=num_ranks),
+        in_model_order=strategy.in_model_order,
+    )
+
+
+def require_fit(model: LanguageModel, *, spread: ModelSpread, num_ranks: int) -> None:
+    """Refuse a model that groups of these sizes cannot cut, share or stage."""
+    if spread.pipeline.num_stages > 1:
+        require_staged(model, pipeline=spread.pipeline)
+    if spread.tensor_ranks > 1:
+        require_cuts(model, num_ranks=spread.tensor_ranks)
+    if spread.context_ranks > 1:
+        require_shares(model, num_ranks=spread.context_ranks)
+    if spread.expert_ranks > 1:
+        num_shards = spread.num_shards(num_ranks) // spread.expert_ranks
+        require_expert_shares(model, num_ranks=spread.expert_ranks, num_shards=num_shards)
+
+
+@final
+class RankGroups:
+    """The ranks of a spread by copies, shards, stages and places in a tensor group; slices of a sequence are shards."""
+
+    def __init__(self, spread: ModelSpread, world: DeviceMesh) -> None:
+        """Make the groups of all ranks; every rank must."""
+        self._device, self._world = world.device_type, world
+        stages, slices, tensor = spread.pipeline.num_stages, spread.context_ranks, spread.tensor_ranks
+        shards = spread.num_shards(world.size())
+        copies = world.size() // (shards * stages * tensor)
+        neighbours = torch.arange(world.size()).view(copies, shards // slices, stages, slices, tensor)
+        self._ranks = neighbours.transpose(2, 3).reshape(copies, shards, stages, tensor)
+        self.num_copies, self.num_shards = copies, shards
+        self.grid = self.mesh(self._ranks.shape, AXES)
+
+    def mesh(self, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+        """Return a mesh of all ranks in the order of the grid, its axes split or joined."""
+        return DeviceMesh(self._device, self._ranks.reshape(shape), mesh_dim_names=names)
+
+    @property
+    def num_data_ranks(self) -> int:
+        """Count the ranks with the same parameters, each with other tokens."""
+        return self.num_copies * self.num_shards
+
+    @property
+    def averaged(self) -> DeviceMesh:
+        """Return FSDP2's mesh: of shards, or of copies by shards, with an average over the copies too."""
+        return self.grid["copies", "shards"] if self.num_copies > 1 else self.grid["shards"]
+
+    def of_data(self) -> dist.ProcessGroup:
+        """Return the ranks with the same layers; all of them where there are no stages."""
+        others = self._ranks.numel() // self.num_data_ranks
+        if self.grid["stages"].size() == 1:
+            return self._world["data_parallel"].get_group()
+        return self.mesh((self.num_data_ranks, others), ("data", "others"))["data"].get_group()
+
+    def of_experts(self, num_shares: int) -> DeviceMesh:
+        """Return the ranks of shares of the experts, and those with the same share."""
+        shape = (self.num_data_ranks // num_shares, num_shares, self._ranks.numel() // self.num_data_ranks)
+        return self.mesh(shape, ("shards", "experts", "others"))
+
+    def of_context(self, num_slices: int) -> DeviceMesh:
+        """Return the ranks with a slice each of the same sequences."""
+        shape = (self.num_data_ranks // num_slices, num_slices, self._ranks.numel() // self.num_data_ranks)
+        return self.mesh(shape, ("data", "context", "others"))["context"]
+
+
+def shard_blocks(
+    model: LanguageModel, groups: RankGroups, *, spread: ModelSpread, compute_dtype: torch.dtype
+) -> LanguageModel:
+    """Shard each block on this rank, then the rest, over the ranks of the same part; reduce gradients in fp32.
+
+    Experts are shared out over expert groups first.
+    """
+    num_shards = groups.num_shards
+    policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32)
+    place = partial(_axis_of_shards, num_shards=num_shards, keeps_default=spread.tensor_ranks > 1)
+    options: dict[str, Any] = {"mesh": groups.averaged, "mp_policy": policy, "shard_placement_fn": place}
+    experts = ExpertGroups(groups.of_experts(spread.expert_ranks)) if spread.expert_ranks > 1 else None
+    if experts is not None:
+        experts.share_out(model)
+        options["shard_placement_fn"] = experts.placement(place)
+    for block in model.blocks:
+        if next(block.parameters(), None) is not None:
+            fully_shard(block, reshard_after_forward=spread.reshard_after_forward, **options)
+    fully_shard(model, **options)
+    if experts is not None:
+        experts.average_over_all(model)
+    return model
+
+
+def _axis_of_shards(parameter: Parameter, *, num_shards: int, keeps_default: bool) -> Shard | None:
+    """Return the axis to shard; of a part of a matrix one left whole by its tensor group, of experts between them."""
+    if not isinstance(parameter, DTensor):
+        return None if keeps_default else Shard(shard_axis(parameter.shape, num_shards))
+    (cut,) = parameter.placements
+    assert isinstance(cut, Shard)
+    axes = [axis for axis in range(parameter.ndim) if axis != cut.dim]
+    return Shard(axes[shard_axis([parameter.shape[axis] for axis in axes], num_shards)])
+
+
+class MeshStrategy(FullyShardedStrategy):
+    """FSDP2 over the parts of tensor groups and stages, with checkpoints in the names, rows and groups of the model."""
+
+    _layout: TensorLayout | None = None
+    _run: PipelineRun | None = None
+    _twin: LanguageModel  # the whole model, without memory; of stages alone
+    _groups: list[dict[str, None]]  # the names in each group of its optimizer
+
+    def __init__(
+        self, spread: ModelSpread, *, num_ranks: int, compute_dtype: torch.dtype, timeout_seconds: float
+    ) -> None:
+        """Compute in `compute_dtype`; a rank silent for the timeout ends the run."""
+        super().__init__(
+            num_ranks=num_ranks,
+            timeout_seconds=timeout_seconds,
+            reduce_every_micro_step=spread.reduces_every_micro_step,
+        )
+        self._spread, self._compute_dtype = spread, compute_dtype
+
+    def place(self, model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
+        """Leave this rank's part in the model, and let it train and compute together with the others."""
+        assert mesh is not None
+        spread, groups = self._spread, RankGroups(self._spread, mesh)
+        layers = self._cut_layers(model) if spread.pipeline.num_stages > 1 else None
+        enter: Callable[[int], int] = int
+        if spread.tensor_ranks > 1:
+            self._layout = cut_model(model, Regions(groups.grid["tensor"]))
+            enter = self._layout.regions.enter
+        if spread.context_ranks > 1:
+            exchange = HeadExchange(groups.of_context(spread.context_ranks))
+            share_heads(model, exchange)
+            enter = exchange.enter
+        if layers is not None:
+            assert isinstance(model, StagedModel)
+            stages, context = groups.grid["stages"].get_group(), self.precision_plugin.forward_context
+            self._run = PipelineRun(model, stages, spread.pipeline, layers=layers, context=context, enter=enter)
+        if spread.casts_parameters:
+            shard_blocks(model, groups, spread=spread, compute_dtype=self._compute_dtype)
+        if self._run is not None:
+            self._run.connect(groups.of_data(), num_slices=spread.context_ranks)
+        return balance_over_ranks(model, groups.of_data()) if groups.num_data_ranks > 1 else model
+
+    def _cut_layers(self, model: LanguageModel) -> list[range]:
+        """Note the whole model, and return the layers of each part of it."""
+        require_staged(model, pipeline=self._spread.pipeline)
+        self._twin = twin_on_meta(model)
+        if vars(model).pop("_compiled_call_impl", None) is not None:  # as a whole, which no stage has
+            compile_blocks(model)
+        return cut_layers(model, num_parts=self._spread.pipeline.num_parts)
+
+    @override
+    def setup_optimizers(self, trainer: pl.Trainer) -> None:
+        """Build this rank's optimizer; of a stage, note the groups of the one that one process would have."""
+        super().setup_optimizers(trainer)
+        if self._run is None:
+            return
+        module: Any = self.lightning_module
+        names = {id(parameter): MODEL + name for name, parameter in self._twin.named_parameters()}
+        groups = module.make_optimizer(self._twin).param_groups
+        self._groups = [dict.fromkeys(names[id(parameter)] for parameter in group["params"]) for group in groups]
+
+    @override
+    def optimizer_step(
+        self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **settings: Any
+    ) -> Any:
+        """Let gradients be whole before anybody reads them."""
+
+        def whole_gradients() -> Any:
+            result = closure()
+            if self._layout is not None:
+                self._layout.sum_parts(self._module_model())
+            return result
+
+        return super().optimizer_step(optimizer, whole_gradients, model, **settings)
+
+    @override
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return this rank's part of the module's state, its rows in the model's own order."""
+        return self._in_rows(super().lightning_module_state_dict())
+
+    @override
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return this rank's part of an optimizer's state, its rows in the model's own order."""
+        state = super().optimizer_state(optimizer)
+        return state | {"state": {name: self._state_in_rows(one, name) for name, one in state["state"].items()}}
+
+    @override
+    def named_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return this rank's part of an optimizer's state, with the groups of the whole model."""
+        state = super().named_state(optimizer)
+        if self._run is None:
+            return state
+        there = [*chain.from_iterable(on_all_ranks(state["param_groups"]))]
+        groups = [
+            {**next(group for group in there if names.keys() & {*group["params"]}), "params": [*names]}
+            for names in self._groups
+        ]
+        return {**state, "param_groups": groups}
+
+    @override
+    def take_weights(self, weights: dict[str, Any]) -> None:
+        """Fill the module from this rank's part of the weights, or from all of them, its rows in the order of ranks."""
+        assert self.model is not None
+        others: set[str] = set()
+        if self._run is not None:
+            own = self.model.state_dict().keys()
+            others = {place + name for place in (MODEL, AVERAGE) for name in self._twin.state_dict()} - own
+        kept = {name: value for name, value in weights.items() if name not in others}
+        super().take_weights(self._in_rows(kept, by_rank=True))
+
+    @override
+    def take_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Fill an optimizer from this rank's part of its state, or from all of it, its rows in the order of ranks."""
+        groups = state["param_groups"]
+        own = {MODEL + name for name, _ in self._module_model().named_parameters()}
+        if self._run is not None:
+            groups = [{**group, "params": [name for name in group["params"] if name in own]} for group in groups]
+            groups = [group for group in groups if group["params"]]
+        named = {name: one for name, one in state["state"].items() if self._run is None or name in own}
+        by_rank = {name: self._state_in_rows(one, name, by_rank=True) for name, one in named.items()}
+        super().take_optimizer_state(optimizer, {**state, "state": by_rank, "param_groups": groups})
+
+    def in_model_order(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return tensors by their parameters' names, of all stages, with the rows of fused matrices as the model's."""
+        own = self._in_rows(tensors)
+        return own if self._run is None else self._run.of_all_stages(own)
+
+    def _in_rows(self, tensors: Mapping[str, Any], *, by_rank: bool = False) -> dict[str, Any]:
+        if self._layout is None:
+            return {**tensors}
+        return {name: self._layout.ordered(tensor, name, by_rank=by_rank) for name, tensor in tensors.items()}
+
+    def _state_in_rows(self, state: Mapping[str, Any], name: str, *, by_rank: bool = False) -> dict[str, Any]:
+        if self._layout is None:
+            return {**state}
+        return {key: self._layout.ordered(value, name, by_rank=by_rank) for key, value in state.items()}
+
+    def _module_model(self) -> LanguageModel:
+        assert self.lightning_module is not None
+        return self.lightning_module.language_model  # pyright: ignore[reportReturnType, reportAttributeAccessIssue]
