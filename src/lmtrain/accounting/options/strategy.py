@@ -207,7 +207,7 @@ class ModelSpread:
             ("pipeline_size", self.pipeline.num_stages),
             ("tensor_size", self.tensor_ranks),
             ("context_size", self.context_ranks),
-            (word, (self.most_shards or self.context_ranks) // self.context_ranks),
+            (word, 1 if self.most_shards is None else self.most_shards // self.context_ranks),
             ("replicate_size", self.copies or 1),
         ):
             _require_divisor(f"strategy.{key}" if key[-5:] == "_size" else key, size, left, of=num_ranks)
