@@ -415,7 +415,7 @@ class Llama(StagedModel):
         self, tokens: Int[Tensor, "B T"], embedded: Float[Tensor, "B T D"], places: tuple[Positions, Positions]
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         x = embedded.view_as(embedded)  # not the same object: the first block would be compiled by itself
-        return self.end(self._through(LayerStream(x, embedded, x), range(len(self.layers)), tokens, places))
+        return self.end(self._through(LayerStream(x, embedded, x), range(len(self._layers)), tokens, places))
 
     def _through(
         self, stream: LayerStream, numbers: range, tokens: Int[Tensor, "B T"], places: tuple[Positions, Positions]
