@@ -95,7 +95,7 @@ def test_every_strategy(model: str, strategy: str) -> None:
 @pytest.mark.parametrize("model", ["llama_3_2_1b", "gpt2_124m", "mixtral_tiny"])
 def test_the_first_stage_of_a_pipeline(model: str, schedule: str) -> None:
     """To a thousandth: zbv has the last norm there too."""
-    words = ["strategy.num_stages=2", f"strategy.schedule={schedule}", "batch.micro_batch_sequences=1"]
+    words = ["strategy.pipeline_size=2", f"strategy.schedule={schedule}", "batch.micro_batch_sequences=1"]
     words += ["strategy.num_chunks=2", "compile=none"] if schedule == "zbv" else []
     held, planned = held_and_planned(model, "pipeline", 1, *words, of_rank_0=True)
     assert held == pytest.approx(planned, rel=1e-3)

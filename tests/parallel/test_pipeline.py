@@ -123,10 +123,15 @@ def test_stages_have_the_planned_room_for_what_they_receive(tmp_path: Path) -> N
 
 def _received(rank: int) -> None:
     for settings, num_micro_steps in ((TWO, 3), (FOUR, 4), (FOUR | {"schedule": "zbv"}, 4)):
-        model, pipeline = MODELS["delta"](vocab_size=VOCAB_SIZE, max_context_tokens=8), Pipeline(**settings)
+        model, pipeline = (
+            MODELS["delta"](vocab_size=VOCAB_SIZE, max_context_tokens=8),
+            pipeline_facts(**settings).pipeline,
+        )
         model.initialize_weights(torch.Generator().manual_seed(0))
         grid = init_device_mesh("cpu", (1, 2), mesh_dim_names=("copies", "stages"))
-        run = PipelineRun(model, grid, pipeline, nullcontext)
+        layers = cut_layers(model, num_parts=pipeline.num_parts)
+        run = PipelineRun(model, grid["stages"].get_group(), pipeline, layers=layers, context=nullcontext)
+        run.connect(grid["copies"].get_group(), num_slices=1)
         ids = torch.zeros(1, 8, dtype=torch.int64)
         run.run([(ids, ids, None)] * num_micro_steps, CrossEntropy(), scale=1.0)
         assert run._schedule is not None

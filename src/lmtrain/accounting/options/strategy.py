@@ -333,13 +333,13 @@ class ModelSpread:
 
     def _of_stages(self, stream: Stream, micro_steps: int) -> Collective:
         """Return the messages of the stage that sends most."""
-        stages = self.pipeline.num_stages
+        stages, neighbours = self.pipeline.num_stages, self.tensor_ranks * self.context_ranks
         moves = micro_steps * max(self.pipeline.num_sent(stage=stage) for stage in range(stages))
         return Collective(
             group="stages",
             num_ranks=stages,
-            stride=self.tensor_ranks,
-            gathered_bytes=moves * stream.stage_bytes,
+            stride=neighbours,
+            gathered_bytes=moves * stream.stage_bytes / neighbours,
             reduced_bytes=stream.tied_bytes,
             num_gathers=moves,
             num_reductions=1 if stream.tied_bytes else 0,
