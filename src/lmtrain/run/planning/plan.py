@@ -20,6 +20,7 @@ from lmtrain.run.planning.choices import (
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.measurements import kind_here, measurements_of, peak_here
+from lmtrain.run.planning.network_rate import network_line
 from lmtrain.run.planning.prepared_tokens import (
     awaited_facts,
     held_out_tokens,
@@ -91,6 +92,7 @@ def planned_runs(
         notes = [
             rate_line(config),
             speed_line(fit),
+            network_line(config, plan, fit),
             *callback_lines(config),
             *(strategy or "").splitlines(),
             recompute,
