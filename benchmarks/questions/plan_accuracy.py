@@ -258,7 +258,9 @@ def planned(row: Row, *, network: float | None = None) -> tuple[float, float]:
     exchanging = sum(rates.message_seconds(each) or 0.0 for each in hidden)
     seconds = time.seconds + max(0.0, exchanging - time.compute_seconds)
     if row.cuts_evenly:
-        seconds *= setting.own_stages.slowness_of_even_layers / setting.own_stages.slowness
+        costs, num_stages = setting.own_stages.costs, setting.spread.pipeline.num_stages
+        head, whole = costs[-1] - costs[0], sum(costs)
+        seconds *= (1 + (num_stages - 1) * head / whole) / setting.own_stages.slowness
     return batch.tokens_per_step / row.num_ranks / seconds, memory_of(setting, batch).total
 
 

@@ -3,15 +3,13 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from itertools import accumulate, pairwise
 from typing import Final
 
 import torch
 from torch import nn
 
 from lmtrain.accounting.model.flops import block_forward_flops, causal_tokens
-from lmtrain.accounting.model.memory import Pipeline
+from lmtrain.accounting.model.memory import Pipeline, cut_evenly
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
@@ -40,19 +38,7 @@ def cut_layers(model: LanguageModel, *, num_parts: int) -> list[range]:
 
     The time is that of a token's forward pass in the model's context; the head is in the last part.
     """
-    until = [0.0, *accumulate(layer_costs(model))]
-
-    @cache
-    def cut(end: int, num: int) -> tuple[float, tuple[int, ...]]:
-        """Return the time of the longest of `num` parts of the first `end` layers, and where each begins."""
-        if num == 1:
-            return until[end], (0,)
-        tried = ((start, *cut(start, num - 1)) for start in range(num - 1, end))
-        return min((max(longest, until[end] - until[start]), (*starts, start)) for start, longest, starts in tried)
-
-    num_layers = len(until) - 1
-    _, starts = cut(num_layers, num_parts)
-    return [range(start, end) for start, end in pairwise((*starts, num_layers))]
+    return cut_evenly(tuple(layer_costs(model)), num_parts)
 
 
 def layer_costs(model: LanguageModel) -> list[float]:

@@ -26,7 +26,7 @@ class Stages:
     @property
     def slowness(self) -> float:
         """Return the time of the slowest stage over the mean one's: a step takes that of the slowest."""
-        spent = [sum(self._costs[one] for layers in self._layers_of(stage) for one in layers) for stage in self._all]
+        spent = [sum(self.costs[one] for layers in self._layers_of(stage) for one in layers) for stage in self._all]
         return max(spent) * len(spent) / sum(spent)
 
     def share_of_parameters(self, stage: int) -> float:
@@ -38,13 +38,6 @@ class Stages:
         held += self.num_at_end(is_first=True) * (stage == first)
         held += (self.num_at_end(is_first=False) + self.num_tied) * (stage == last)
         return held / self.parameters.num_total
-
-    @property
-    def slowness_of_even_layers(self) -> float:
-        """Return the same of equally many layers on each stage, the last one with the head too."""
-        head = self._costs[-1] - self._costs[0]
-        whole = sum(self._costs)
-        return (whole - head) / whole + head * self.pipeline.num_stages / whole
 
     @property
     def fullest_share(self) -> float:
@@ -72,10 +65,10 @@ class Stages:
 
     @cached_property
     def _cut(self) -> list[range]:
-        return cut_evenly(tuple(self._costs), self.pipeline.num_parts)
+        return cut_evenly(tuple(self.costs), self.pipeline.num_parts)
 
     @cached_property
-    def _costs(self) -> list[float]:
+    def costs(self) -> list[float]:
         """Return the FLOPs of a token's forward pass through each layer, and the head with the last."""
         of_a_layer = self.parameters.num_block_matrix(self.shape) // len(self.shape.attention)
         alone = {layer: replace(self.shape, attention=(layer,)) for layer in {*self.shape.attention}}
