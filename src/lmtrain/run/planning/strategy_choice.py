@@ -85,7 +85,7 @@ def _reason(config: RunConfig, best: Candidate, by_choice: Sequence[Candidate]) 
     lines = [f"{start}: {f'{name} takes {sizes}{speed}' if best.fits else f'nothing fits; {name} needs {sizes}'}"]
     if best.step:
         bubble = best.config.spread.pipeline.bubble_share(best.batch.accumulation_micro_steps)
-        idle = f", {bubble:.1%} of it for the stages of others" if bubble else ""
+        idle = f", {bubble:.1%} of the step for other stages" if bubble else ""
         computing = (
             f"computes for {best.step.compute_seconds:.3g} s and waits for {best.step.exposed_seconds:.3g} s{idle}"
         )
