@@ -1,10 +1,15 @@
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
-from lmtrain.interop.folders import CONFIG, make_folder, read_config_file
+from lmtrain.interop.folders import CONFIG, find_folder, make_folder, read_config_file
 from lmtrain.interop.hf_import import fill_from, import_folder, open_hugging_face, open_weights, read_facts, require_fit
 from lmtrain.interop.model_settings import build
 from tests.interop.hugging_face import saved
@@ -20,6 +25,27 @@ def test_a_damaged_config_is_refused(tmp_path, content, message, code):
     with pytest.raises(LMTRAIN_ERRORS, match=message) as refused:
         read_config_file(tmp_path if content else tmp_path / "nowhere")
     assert refused.value.exit_code == code
+
+
+ANSWER: Any = SimpleNamespace(status_code=403, headers={}, request=None)
+
+
+@pytest.mark.parametrize(
+    ("problem", "error", "message"),
+    [
+        (GatedRepoError("403", response=ANSWER), EnvironmentProblem, "needs its licence accepted: .*`hf auth login`"),
+        (RepositoryNotFoundError("404", response=ANSWER), ConfigurationError, "neither a folder here nor a model on"),
+        (HfHubHTTPError("500", response=ANSWER), EnvironmentProblem, "cannot be reached; go online once"),
+        (OSError("reset"), EnvironmentProblem, "cannot be reached; go online once"),
+    ],
+)
+def test_each_refusal_of_the_hub_has_its_own_message(monkeypatch, problem, error, message):
+    def refuse(*_, **__):
+        raise problem
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(error, match=f"FOLDER=someone/model .*{message}"):
+        find_folder(Path("someone/model"))
 
 
 @pytest.fixture(scope="module")

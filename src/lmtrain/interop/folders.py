@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.models.transformers_config import plain_settings
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import aside_of, write_atomically
+from lmtrain.storage.hub import asking_hub
 
 WITHOUT_EFFECT: Final = frozenset(
     {"attention", "init_std", "embedding_init_std", "head_init_std", "value_embedding_init_std", "zero_init_outputs"}
@@ -54,24 +55,15 @@ def find_folder(name: Path) -> Path:
 
     Raises:
         ConfigurationError: There is neither.
-        EnvironmentProblem: The Hub does not answer, or refuses.
+        EnvironmentProblem: The Hub does not answer, or the model's licence must be accepted first.
     """
     if name.exists() or len(name.parts) != 2 or name.parts[0] in ("/", "..", "~"):
         return name
-    from huggingface_hub import errors, snapshot_download
+    from huggingface_hub import snapshot_download
 
-    typed, patterns = name.as_posix(), ["*.json", "*.safetensors", "*.jinja"]
-    try:
-        return Path(snapshot_download(typed, allow_patterns=patterns))
-    except (errors.RepositoryNotFoundError, errors.HFValidationError) as problem:
-        raise ConfigurationError(f"FOLDER={typed} is neither a folder here nor a model on the Hub.") from problem
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as problem:
-        why = (
-            "its licence must be accepted" if isinstance(problem, errors.GatedRepoError) else "the Hub does not answer"
-        )
-        raise EnvironmentProblem(
-            f"FOLDER={typed} is not a folder here, and {why}; go online, or name a folder."
-        ) from problem
+    typed = name.as_posix()
+    with asking_hub(f"FOLDER={typed}"):
+        return Path(snapshot_download(typed, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
 
 
 def _read_object(path: Path, *, fix: str) -> dict[str, Any]:

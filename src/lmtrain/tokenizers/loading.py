@@ -4,9 +4,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest_path
+from lmtrain.errors import DataError, suggest_path
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import read_object, refuse_damage
+from lmtrain.storage.hub import asking_hub
 from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, ChatTemplate, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer, read_content
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -100,29 +101,15 @@ def _from_hub(name: str, revision: str | None, typed: str) -> Path:
     from huggingface_hub import errors, hf_hub_download
 
     try:
-        try:
-            path = hf_hub_download(name, TOKENIZER_FILE, revision=revision, local_files_only=True)
-        except errors.LocalEntryNotFoundError:
-            path = hf_hub_download(name, TOKENIZER_FILE, revision=revision)
-    except errors.HFValidationError as problem:
-        raise ConfigurationError(f"{typed} is neither a path here nor a valid name on the hub.") from problem
-    except errors.GatedRepoError as problem:
-        fix = "accept its licence on its page, then run `hf auth login`"
-        raise EnvironmentProblem(f"{typed} needs its licence accepted: {fix}.") from problem
-    except errors.RepositoryNotFoundError as problem:
-        raise ConfigurationError(f"{typed} is neither a folder here nor a model on the hub.") from problem
-    except errors.LocalEntryNotFoundError as problem:
-        raise EnvironmentProblem(_unreachable(typed)) from problem
+        with asking_hub(typed):
+            try:
+                path = hf_hub_download(name, TOKENIZER_FILE, revision=revision, local_files_only=True)
+            except errors.LocalEntryNotFoundError:
+                path = hf_hub_download(name, TOKENIZER_FILE, revision=revision)
     except errors.EntryNotFoundError as problem:
         fix = "save it with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER); name the folder"
         raise DataError(f"{typed} has no {TOKENIZER_FILE} on the hub; {fix}.") from problem
-    except (errors.HfHubHTTPError, OSError) as problem:
-        raise EnvironmentProblem(_unreachable(typed)) from problem
     for file in MORE_FILES:
         with suppress(errors.EntryNotFoundError, errors.HfHubHTTPError, OSError):  # not every model has them
             hf_hub_download(name, file, revision=revision)
     return Path(path).parent
-
-
-def _unreachable(typed: str) -> str:
-    return f"{typed} is not a folder here, and the hub cannot be reached; go online once, or name a folder."
