@@ -9,6 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 LARGE = (".safetensors", ".pt", ".bin")
 
 
+def git_hash(content):
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
 class StandIn(ThreadingHTTPServer):
     """Repositories by name: files by path. `most_commits` is how many are taken before every request fails."""
 
@@ -48,10 +52,12 @@ class Handler(BaseHTTPRequestHandler):
         files = self.server.repositories.get(name)
         if files is None or self.server.refusal:
             return self.answer({"error": "no"}, self.server.refusal or 404)
+        if "/tree/" not in self.path:
+            return self.answer({"id": name, "sha": "1"})
         rows = []
         for path, content in files.items():
             row = {"type": "file", "path": path, "size": len(content)}
-            row["oid"] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+            row["oid"] = git_hash(content)
             if path.endswith(LARGE):
                 row["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
             rows.append(row)
@@ -77,7 +83,12 @@ class Handler(BaseHTTPRequestHandler):
         if "/preupload/" in self.path:
             files = json.loads(content)["files"]
             modes = [("lfs" if one["path"].endswith(LARGE) else "regular", one["path"]) for one in files]
+            files = self.server.repositories["/".join(self.path.split("/")[3:5])]
             rows = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for mode, path in modes]
+            for row in rows:
+                if (there := files.get(row["path"])) is not None:
+                    hashed = hashlib.sha256(there).hexdigest() if row["uploadMode"] == "lfs" else git_hash(there)
+                    row["oid"] = hashed
             return self.answer({"files": rows})
         if self.path.endswith("/objects/batch"):
             objects = [self.to_upload(one) for one in json.loads(content)["objects"]]

@@ -3,20 +3,18 @@
 The Hub keeps large files that arrived before a stop, so that the same command sends the rest.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
+from huggingface_hub import HfApi, get_token
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
-from huggingface_hub.utils.sha import git_hash
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.storage.hashed_folder import file_sha256
 
-KEPT: Final = (".gitattributes",)  # the Hub's own
+GIT_ATTRIBUTES: Final = ".gitattributes"  # the Hub's own file
 REFUSED: Final = (401, 403)
 # The Hub's client has changed its library of HTTP twice: whichever it has, its errors share this class.
 HTTP_PROBLEM: type[Exception] = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
@@ -71,29 +69,13 @@ def send_folder(folder: Path, name: str, *, token: str, is_public: bool = False,
 
 
 def _send(api: HfApi, folder: Path, name: str, message: str) -> Sent:
-    there = _listed(api, name)
-    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    missing = {path: file for path, file in paths.items() if not _is_same(file, there.get(path))}
-    gone = [path for path in there if path not in paths and path not in KEPT]
-    operations: list[Any] = [CommitOperationAdd(path, file) for path, file in missing.items()]
-    operations += [CommitOperationDelete(path) for path in gone]
-    if operations:
-        api.create_commit(name, operations, commit_message=message)
-    num_bytes = sum(file.stat().st_size for file in missing.values())
-    return Sent(num_sent=len(missing), num_bytes=num_bytes, num_there=len(paths) - len(missing))
+    before = _listed(api, name)
+    api.upload_folder(repo_id=name, folder_path=folder, commit_message=message, delete_patterns="*")
+    after = _listed(api, name)
+    sent = [path for path, file in after.items() if path not in before or file.blob_id != before[path].blob_id]
+    num_there = len(after.keys() - {*sent, GIT_ATTRIBUTES})
+    return Sent(num_sent=len(sent), num_bytes=sum(after[path].size for path in sent), num_there=num_there)
 
 
-def _listed(api: HfApi, name: str) -> Mapping[str, str]:
-    """Return each file's sha256, or the git hash of a small one."""
-    try:
-        found: list[Any] = list(api.list_repo_tree(name, recursive=True))
-    except (EntryNotFoundError, RevisionNotFoundError):  # nothing was ever sent
-        return {}
-    return {one.path: one.lfs.sha256 if one.lfs else one.blob_id for one in found if hasattr(one, "blob_id")}
-
-
-def _is_same(file: Path, hash_there: str | None) -> bool:
-    """Compare by git's hash of a small file (40 digits), or the sha256 of a large one."""
-    if hash_there is None:
-        return False
-    return hash_there == (git_hash(file.read_bytes()) if len(hash_there) == 40 else file_sha256(file))
+def _listed(api: HfApi, name: str) -> dict[str, RepoFile]:
+    return {one.path: one for one in api.list_repo_tree(name, recursive=True) if isinstance(one, RepoFile)}
