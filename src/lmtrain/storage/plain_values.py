@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.checkpoint_layout import OPTIMIZERS, WEIGHTS
+from lmtrain.storage.damage import one_line
 from lmtrain.storage.foreign_json import require_an_end, require_shallow
 
 # APPNOTE.TXT of PKWARE, sections 4.3.7 and 4.3.16
@@ -146,45 +147,17 @@ def not_plain(path: Path, problem: UnpicklingError) -> EnvironmentProblem:
     return EnvironmentProblem(f"{path} {rule}: it {found}; use a checkpoint from a source that you trust.")
 
 
-LENGTHS: Final = {ord(each.code): each.arg.n if each.arg else 0 for each in pickletools.opcodes}
-LINES: Final = {ord("c"): 2, ord("i"): 2}  # GLOBAL and INST take two, others one
-COUNT_BYTES: Final = {
-    pickletools.TAKEN_FROM_ARGUMENT1: 1,
-    pickletools.TAKEN_FROM_ARGUMENT4: 4,
-    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
-    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
-}
-PUT, LONG_BINPUT, STOP = ord("p"), ord("r"), ord(".")
-
-
 def require_bounded(content: bytes) -> None:
     """Refuse a pickle that asks for more than its own length.
 
     Raises:
         UnpicklingError: It does, or is cut off.
     """
-    at = 0
-    while at < len(content):
-        code = content[at]
-        if code == STOP:
-            return
-        length = LENGTHS.get(code)
-        if length is None or code == PUT:  # PUT is of protocol 0, which nobody writes any more
-            raise UnpicklingError(f"it has an unknown instruction, {code:#x}")
-        at += 1
-        if code == LONG_BINPUT and int.from_bytes(content[at : at + 4], "little") > len(content):
-            raise UnpicklingError("it asks for a table longer than itself")
-        at = _after(content, at, code, length)
-    raise UnpicklingError("it is cut off")
-
-
-def _after(content: bytes, at: int, code: int, length: int) -> int:
-    """Return the place behind an instruction's argument; one beyond the end asks for more than there is."""
-    if length >= 0:
-        return at + length
-    if num_bytes := COUNT_BYTES.get(length):
-        return at + num_bytes + int.from_bytes(content[at : at + num_bytes], "little")
-    for _ in range(LINES.get(code, 1)):
-        found = content.find(b"\n", at)
-        at = len(content) if found < 0 else found + 1
-    return at
+    try:
+        for instruction, argument, _ in pickletools.genops(content):
+            if instruction.name == "PUT":  # of protocol 0, which nobody writes any more
+                raise UnpicklingError("it has an instruction of protocol 0, PUT")
+            if instruction.name == "LONG_BINPUT" and argument > len(content):
+                raise UnpicklingError("it asks for a table longer than itself")
+    except ValueError as problem:  # an argument beyond the end, or an unknown instruction
+        raise UnpicklingError(one_line(problem)) from problem
