@@ -6,8 +6,9 @@ K head width, S cached tokens, R slots, C tokens of room in each.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -23,6 +24,7 @@ from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.documents import EarlierTokens, Rule
 
 FIRST_TOKENS = 256  # of room in a slot, before it grows
+Mix = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # queries, keys, values and what is seen to mixed values
 
 
 @final
@@ -182,7 +184,9 @@ class Step(EarlierTokens):
         self._num_attentions += 1
         store[self._slots, self.positions[0]] = pairs
         keys, values = store.unbind(2)
-        return self._mix(q, keys, values, window_tokens, _Scores(soft_cap, sinks))
+        is_plain = soft_cap is None and sinks is None  # as a fused kernel computes them
+        mix = None if is_plain else partial(mix_seen, soft_cap=soft_cap, sinks=sinks)
+        return self._mix(q, keys, values, window_tokens, mix)
 
     @override
     def attend_latent(
@@ -192,7 +196,7 @@ class Step(EarlierTokens):
         self._num_shifts += 1
         store[self._slots, self.positions[0]] = latent[0]
         keys = store.unsqueeze(2)  # [R, C, 1, E]
-        return self._mix(q, keys, keys[..., :latent_width], None, _Scores())
+        return self._mix(q, keys, keys[..., :latent_width], None, None)
 
     def _mix(
         self,
@@ -200,15 +204,15 @@ class Step(EarlierTokens):
         keys: Float[Tensor, "R C Hkv K"],
         values: Float[Tensor, "R C Hkv V"],
         window_tokens: int | None,
-        scores: "_Scores",
+        mix: Mix | None,
     ) -> Float[Tensor, "1 H N V"]:
         """Mix kept values: single tokens in one product, longer pieces one by one."""
         singles = self._num_single
-        mixed = [self._mix_singles(q[:, :, :singles], keys, values, window_tokens, scores)] if singles else []
+        mixed = [self._mix_singles(q[:, :, :singles], keys, values, window_tokens, mix)] if singles else []
         first = singles
         for piece in self._pieces[singles:]:
             stop = first + piece.num_tokens
-            mixed.append(_mix_piece(piece, q[:, :, first:stop], keys, values, window_tokens, scores))
+            mixed.append(_mix_piece(piece, q[:, :, first:stop], keys, values, window_tokens, mix))
             first = stop
         return torch.cat(mixed, dim=2) if len(mixed) > 1 else mixed[0]
 
@@ -218,7 +222,7 @@ class Step(EarlierTokens):
         keys: Float[Tensor, "R C Hkv K"],
         values: Float[Tensor, "R C Hkv V"],
         window_tokens: int | None,
-        scores: "_Scores",
+        mix: Mix | None,
     ) -> Float[Tensor, "1 H P V"]:
         """Let one token of each text see its cached ones: all texts in one product, the slots between them too."""
         singles = self._pieces[: self._num_single]
@@ -237,31 +241,13 @@ class Step(EarlierTokens):
             mask = torch.zeros(distance.shape, dtype=q.dtype, device=q.device)
             self._masks[window_tokens] = mask.masked_fill(~_is_seen(distance, window_tokens), -math.inf)[:, None, None]
         mask = self._masks.get(window_tokens)  # None: the one text sees all that is read
-        if scores.are_plain:
+        if mix is None:
             mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         else:
             seen = torch.ones(1, 1, dtype=torch.bool, device=q.device) if mask is None else mask == 0
-            mixed = scores.mix(queries.flatten(1, 2).unsqueeze(2), keys, values, seen).unflatten(1, queries.shape[1:3])
+            mixed = mix(queries.flatten(1, 2).unsqueeze(2), keys, values, seen).unflatten(1, queries.shape[1:3])
             mixed = mixed.squeeze(3)
         return mixed[rows].flatten(1, 2).transpose(0, 1).unsqueeze(0)
-
-
-@final
-@dataclass(frozen=True)
-class _Scores:
-    """What is done to scores in addition to a softmax."""
-
-    soft_cap: float | None = None
-    sinks: Float[Tensor, " H"] | None = None
-
-    @property
-    def are_plain(self) -> bool:
-        """Return whether a fused kernel does all."""
-        return self.soft_cap is None and self.sinks is None
-
-    def mix(self, q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
-        """Mix values in plain products."""
-        return mix_seen(q, keys, values, seen, soft_cap=self.soft_cap, sinks=self.sinks)
 
 
 def _mix_piece(
@@ -270,19 +256,19 @@ def _mix_piece(
     keys: Float[Tensor, "R C Hkv K"],
     values: Float[Tensor, "R C Hkv V"],
     window_tokens: int | None,
-    scores: _Scores,
+    mix: Mix | None,
 ) -> Float[Tensor, "1 H T V"]:
     """Let each token of a piece see those before it in its text."""
     first = 0 if window_tokens is None else max(0, piece.start + 1 - window_tokens)
     kept = (slice(piece.slot, piece.slot + 1), slice(first, piece.end))
     keys, values = keys[kept].transpose(1, 2), values[kept].transpose(1, 2)
-    is_causal = scores.are_plain and piece.start == 0 and (window_tokens is None or window_tokens >= piece.end)
+    is_causal = mix is None and piece.start == 0 and (window_tokens is None or window_tokens >= piece.end)
     mask = None
     if not is_causal:
         places = torch.arange(first, piece.end, device=q.device)
         mask = _is_seen(places[piece.start - first :, None] - places, window_tokens)
-    if not scores.are_plain and mask is not None:
-        return scores.mix(q, keys, values, mask)
+    if mix is not None and mask is not None:
+        return mix(q, keys, values, mask)
     is_grouped = q.shape[1] != keys.shape[1]
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=is_causal, enable_gqa=is_grouped)
 
