@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import split_state_dict_into_shards_factory
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -92,18 +93,18 @@ def read_header(file: Path) -> dict[str, TensorFacts]:
 
 def write_shards(folder: Path, tensors: Sequence[TensorToWrite], *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
     """Write tensors into one file, or above `max_shard_bytes` into several with an index."""
-    shards = _shards(tensors, max_shard_bytes)
-    if len(shards) == 1:
-        _save(folder / SINGLE, shards[0])
-        return
-    names = [f"model-{index:05d}-of-{len(shards):05d}.safetensors" for index in range(1, len(shards) + 1)]
-    for name, shard in zip(names, shards, strict=True):
-        _save(folder / name, shard)
-    index = {
-        "metadata": {"total_size": sum(tensor.num_bytes for tensor in tensors)},
-        "weight_map": {tensor.name: name for name, shard in zip(names, shards, strict=True) for tensor in shard},
-    }
-    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    by_name = {tensor.name: tensor for tensor in tensors}
+    split = split_state_dict_into_shards_factory(
+        by_name,
+        get_storage_size=lambda tensor: tensor.num_bytes,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=max_shard_bytes,
+    )
+    for file, names in split.filename_to_tensors.items():
+        _save(folder / file, [by_name[name] for name in names])
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
 
 
 def _save(file: Path, shard: Iterable[TensorToWrite]) -> None:
@@ -115,18 +116,6 @@ def _save(file: Path, shard: Iterable[TensorToWrite]) -> None:
     except SafetensorError as problem:  # also a full disk
         raise OSError(str(problem)) from problem
     file.chmod(mode)  # safetensors 0.8 leaves its files to their owner alone
-
-
-def _shards(tensors: Sequence[TensorToWrite], max_shard_bytes: int) -> list[list[TensorToWrite]]:
-    shards: list[list[TensorToWrite]] = [[]]
-    room = max_shard_bytes
-    for tensor in tensors:
-        if tensor.num_bytes > room and shards[-1]:
-            shards.append([])
-            room = max_shard_bytes
-        shards[-1].append(tensor)
-        room -= tensor.num_bytes
-    return shards
 
 
 def _files_of(folder: Path) -> list[Path]:
