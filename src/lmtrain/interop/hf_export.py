@@ -177,9 +177,8 @@ def _fill_as_is(
         for name in build(model.settings).state_dict()
     }
     write_module(model.settings["config"], weights, folder, max_shard_bytes=max_shard_bytes)
-    _write_tokenizer(model, folder, max_context_tokens=model.facts.context_tokens)
     kept = str(dtype or next(iter(weights.values())).dtype).removeprefix("torch.")
-    (folder / "README.md").write_text(model_card(model.facts, architecture=config["architectures"][0], dtype=kept))
+    _write_tokenizer_and_card(model, config, folder, dtype=kept)
 
 
 def _fill(
@@ -205,19 +204,11 @@ def _fill(
     ]
     write_shards(folder, tensors, max_shard_bytes=max_shard_bytes)
     main_dtype = str(kept[mapped[0].name]).removeprefix("torch.")
-    _write_tokenizer(model, folder, max_context_tokens=model.facts.context_tokens)
     content = {**config, **_token_ids(model), "dtype": main_dtype, "torch_dtype": main_dtype}
     if config["model_type"] == OWN_TYPE:
         shutil.copyfile(CODE, folder / CODE.name)
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
-    (folder / "README.md").write_text(
-        model_card(
-            model.facts,
-            architecture=config["architectures"][0],
-            dtype=main_dtype,
-            has_own_code=config["model_type"] == OWN_TYPE,
-        )
-    )
+    _write_tokenizer_and_card(model, config, folder, dtype=main_dtype)
 
 
 def _to_write(
@@ -232,17 +223,18 @@ def _to_write(
     return TensorToWrite(part.name, shape.numel() * dtype.itemsize, make)
 
 
-def _write_tokenizer(model: ModelToExport, folder: Path, *, max_context_tokens: int) -> None:
-    if model.companions is not None and (
-        model.tokenizer is None or is_same_tokenizer(model.tokenizer, model.companions)
-    ):
-        copy_companions(model.companions, folder)
-        if model.tokenizer is not None:
-            add_ends(model.tokenizer, folder)
+def _write_tokenizer_and_card(model: ModelToExport, config: Mapping[str, Any], folder: Path, *, dtype: str) -> None:
+    tokenizer, companions, has_own_code = model.tokenizer, model.companions, config["model_type"] == OWN_TYPE
+    if companions is not None and (tokenizer is None or is_same_tokenizer(tokenizer, companions)):
+        copy_companions(companions, folder)
+        if tokenizer is not None:
+            add_ends(tokenizer, folder)
             if model.tuned_to_converse:
-                write_own_template(model.tokenizer, folder)
-    elif model.tokenizer is not None:
-        write_tokenizer(model.tokenizer, folder, max_context_tokens=max_context_tokens)
+                write_own_template(tokenizer, folder)
+    elif tokenizer is not None:
+        write_tokenizer(tokenizer, folder, max_context_tokens=model.facts.context_tokens)
+    card = model_card(model.facts, architecture=config["architectures"][0], dtype=dtype, has_own_code=has_own_code)
+    (folder / "README.md").write_text(card)
 
 
 def _token_ids(model: ModelToExport) -> dict[str, int | list[int]]:
