@@ -11,6 +11,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.interop.foreign_config import ForeignConfig
+from lmtrain.interop.hf_config import read_width
+from lmtrain.interop.hf_families import FAMILIES
+from lmtrain.models.rope import yarn_scale
+
 Config = Mapping[str, Any]
 Array = NDArray[np.float32]
 Tensors = Iterator[tuple[str, Array]]
@@ -55,18 +60,14 @@ def scaled_there(config: Config) -> Any:
     rope = config["rope_parameters"]
     if rope["rope_type"] != "yarn":
         return rope
-    scale, of_all = _yarn_scale(rope, 1.0), rope.get("mscale_all_dim")
-    factor = scale
+    factor = scale = yarn_scale(rope["factor"])
+    of_all = rope.get("mscale_all_dim")
     if of_all and rope.get("mscale"):
-        factor = _yarn_scale(rope, rope["mscale"]) / _yarn_scale(rope, of_all)
+        factor = yarn_scale(rope["factor"], rope["mscale"]) / yarn_scale(rope["factor"], of_all)
     is_latent = "kv_lora_rank" in config
     there = 1.0 if is_latent else scale
     is_same = math.isclose(rope.get("attention_factor") or factor, there) and bool(of_all) == is_latent
     return rope if is_same else {**rope, "attention_factor": there}
-
-
-def _yarn_scale(rope: Config, share: float) -> float:
-    return 0.1 * share * math.log(rope["factor"]) + 1.0
 
 
 def query_rank(config: Config) -> int | None:
@@ -107,12 +108,8 @@ def sink_tensors(name: str, values: Array, config: Config) -> Tensors:
 
 def convolution_settings(config: Config) -> dict[str, Any]:
     """Give LFM2's layers of a short convolution no key heads."""
-    width = config["intermediate_size"]
-    if config["block_auto_adjust_ff_dim"]:
-        width, multiple = int(2 * width / 3), config["block_multiple_of"]
-        width = -(-int(width * (config["block_ffn_dim_multiplier"] or 1)) // multiple) * multiple
     return {
-        "add_feed_forward_length": width,
+        "add_feed_forward_length": read_width(ForeignConfig(config), FAMILIES["lfm2"]),
         "add_head_count_kv": _of_attention(config["layer_types"], config["num_key_value_heads"]),
         "add_shortconv_l_cache": config["conv_L_cache"],
         "add_layer_norm_rms_eps": config["norm_eps"],

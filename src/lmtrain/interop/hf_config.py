@@ -5,15 +5,17 @@ Rotary settings are written in the style of release 5 and of the releases before
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.folders import WITHOUT_EFFECT
-from lmtrain.interop.hf_experts import EXPERT_FAMILIES, read_experts, same_function, write_experts
+from lmtrain.interop.foreign_config import ForeignConfig
+from lmtrain.interop.hf_experts import read_experts, same_function, write_experts
 from lmtrain.interop.hf_families import FAMILIES, MAMBA, Family, Recurrence, head_width
+from lmtrain.interop.hf_rope import read_rope, write_rope
 from lmtrain.interop.model_settings import (
     MODELS,
     PARTS,
@@ -32,16 +34,12 @@ from lmtrain.models.llama_settings import layer_windows, rotated_layers
 from lmtrain.models.mamba import Mamba2
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import (
-    DynamicRopeScaling,
     LinearRopeScaling,
-    LongRopeScaling,
     RopeScaling,
-    YarnRopeScaling,
-    yarn_scale,
 )
 
 GPT2_ARCHITECTURE: Final = "GPT2LMHeadModel"
-DEFAULTS: Final = {"gpt2": {}, **{name: family.defaults for name, family in FAMILIES.items()}}
+DEFAULTS: Final = {"gpt2": {}, **{name: family.all_defaults for name, family in FAMILIES.items()}}
 # Our settings and their keys, equal in meaning: whole numbers, and others.
 GPT2_COUNTS: Final = {
     "width": "n_embd",
@@ -57,24 +55,6 @@ LLAMA_COUNTS: Final = {
     "vocab_size": "vocab_size",
     "max_context_tokens": "max_position_embeddings",
 }
-LLAMA_SCALING: Final = {
-    "factor": "factor",
-    "low_frequency_factor": "low_freq_factor",
-    "high_frequency_factor": "high_freq_factor",
-    "original_context_tokens": "original_max_position_embeddings",
-}
-YARN_SCALING: Final = {
-    "factor": "factor",
-    "original_context_tokens": "original_max_position_embeddings",
-    "fast_turns": "beta_fast",
-    "slow_turns": "beta_slow",
-    "whole_pairs": "truncate",
-    "attention_factor": "attention_factor",
-}
-ROPE_KEYS: Final = frozenset(  # of any kind of rotation
-    {"rope_type", "type", "rope_theta", "partial_rotary_factor", "short_factor", "long_factor"}
-    | {"mscale", "mscale_all_dim", *LLAMA_SCALING.values(), *YARN_SCALING.values()}
-)
 LATENT_KEYS: Final = {
     "kv_lora_rank": "latent",
     "qk_nope_head_dim": "unrotated",
@@ -99,18 +79,6 @@ ONLY: Final[dict[str, Any]] = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
-# Keys without effect on the function that the weights compute.
-KEYS_WITHOUT_EFFECT: Final = frozenset(
-    {"_name_or_path", "architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "use_cache"}
-    | {"initializer_range", "attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "pretraining_tp", "n_ctx"}
-    | {"bos_token_id", "eos_token_id", "pad_token_id", "task_specific_params", "output_router_logits"}
-    | {"reorder_and_upcast_attn", "attn_implementation", "_attn_implementation", "auto_map", "cache_implementation"}
-    | {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"}
-    | {"output_attentions", "output_hidden_states", "return_dict", "is_decoder", "is_encoder_decoder", "id2label"}
-    | {"label2id", "problem_type", "tokenizer_class", "chunk_size_feed_forward", "max_length", "temperature", "top_p"}
-    | {"top_k", "do_sample", "num_beams", "repetition_penalty", "transformers.js_config", "unsloth_fixed"}
-    | {"unsloth_version", "quantization_config", "original_max_position_embeddings", "keys_to_ignore_at_inference"}
-)
 
 
 class NoClass(ConfigurationError):
@@ -131,20 +99,13 @@ def write_config(settings: Mapping[str, Any], *, prefer: str | None = None) -> d
             raise _no_class(off, nearest)
         return _write_gpt2(settings)
     ours, closest = _function(settings), {}
-    for model_type in sorted(FAMILIES, key=lambda name: name != prefer):
-        kind = FAMILIES[model_type]
-        has = [settings[name] is not None for name in ("experts", "latent_attention")]
-        recurrent = PARTS.get(str((settings["recurrent_layers"] or {}).get(TARGET)))
-        if [*has, recurrent] != [
-            model_type in EXPERT_FAMILIES,
-            kind.latent,
-            None if kind.recurrent is None else kind.recurrent.part,
-        ]:
-            continue
+    recurrent = PARTS.get(str((settings["recurrent_layers"] or {}).get(TARGET)))
+    parts = (settings["experts"] is not None, settings["latent_attention"] is not None, recurrent)
+    divides = settings["width"] % settings["num_heads"] == 0
+    fitting = [name for name, one in FAMILIES.items() if one.parts == parts and (divides or not one.heads_divide_width)]
+    for model_type in sorted(fitting, key=lambda name: name != prefer):
         config = _write_llama(settings, model_type)
         theirs = _function(complete(read_config(config).settings))
-        if FAMILIES[model_type].heads_divide_width and settings["width"] % settings["num_heads"]:
-            continue
         names = [*ours, *(name for name in theirs if name not in ours)]
         differing = {name: theirs.get(name) for name in names if not _is_same(theirs.get(name), ours.get(name))}
         if not differing:
@@ -258,13 +219,9 @@ def _write_llama(settings: Mapping[str, Any], model_type: str) -> dict[str, Any]
         widths = settings["latent_attention"] or dict.fromkeys(LATENT_KEYS.values())
         config |= {theirs: widths[ours] for theirs, ours in LATENT_KEYS.items()}
     config |= {key.name: key.write(settings[name], settings) for name, key in family.keys.items()}
-    config |= _write_rope(settings, family)
-    if family.latent and config["rope_scaling"]:  # a factor of scores, in the terms of YaRN
-        factor, scale = config["rope_scaling"].get("factor", 1.0), math.sqrt(settings["attention_multiplier"])
-        weight = {"mscale_all_dim": (scale - 1) / (yarn_scale(factor) - 1) if factor > 1 else 0.0}
-        config |= {style: config[style] | weight for style in ("rope_parameters", "rope_scaling")}
-    if settings["experts"] is not None:
-        config |= write_experts(settings["experts"], EXPERT_FAMILIES[model_type], settings["feed_forward_width"])
+    config |= write_rope(settings, family)
+    if family.experts is not None:
+        config |= write_experts(settings["experts"], family.experts, settings["feed_forward_width"])
     return config | _write_windows(settings, family)
 
 
@@ -272,65 +229,12 @@ def _write_recurrent(settings: Mapping[str, Any], recurrence: Recurrence) -> dic
     part, pattern, num_layers = settings["recurrent_layers"], settings["recurrent_pattern"], settings["num_layers"]
     kinds = {"R": recurrence.word, "A": "full_attention", "F": "mlp"}
     layer_types = [kinds[pattern[layer % len(pattern)]] for layer in range(num_layers)]
-    adjusts: dict[str, Any] = {"block_auto_adjust_ff_dim": False} if recurrence.word == "conv" else {}
+    config = {theirs: part.get(ours) for theirs, ours in recurrence.keys.items()}
+    config[recurrence.layer_key] = layer_types
     if recurrence is MAMBA:  # for programs that do not read the list
         letters = {word: letter for letter, word in MAMBA_LETTERS.items()}
-        adjusts = {"hybrid_override_pattern": "".join(letters[kind] for kind in layer_types)}
-    return {theirs: part.get(ours) for theirs, ours in recurrence.keys.items()} | {
-        recurrence.layer_key: layer_types,
-        **adjusts,
-    }
-
-
-def _write_rope(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
-    """Return rotary settings in both styles: `rope_parameters` (release 5), `rope_theta` with `rope_scaling` (4)."""
-    theta, scaling = settings["rope_base"], settings["rope_scaling"]
-    share = {"partial_rotary_factor": settings["rotary_share"]} if family.partial else {}
-    new, root = _written_scaling(scaling or {}, settings["max_context_tokens"])
-    old = None if scaling is None else {"type": new["rope_type"], **new}
-    if old and new["rope_type"] == "longrope":  # release 4 takes these alone
-        old = {name: value for name, value in old.items() if name not in ("rope_type", *root)}
-    config = {**share, **root, "rope_theta": theta, "rope_scaling": old}
-    if family.window_rope_base is None:
-        return {"rope_parameters": {"rope_theta": theta, **new, **share}, **config}
-    base = theta if settings["window_rope_base"] is None else settings["window_rope_base"]
-    by_layer = {
-        "full_attention": {"rope_theta": theta, **new},
-        "sliding_attention": {"rope_theta": base, "rope_type": "default"},
-    }
-    if family.has_local_base:
-        config["rope_local_base_freq"] = base
-    elif base != theta:  # no key of release 4 says so
-        config = {**share, **root}
-    return {"rope_parameters": by_layer, **config}
-
-
-def _written_scaling(scaling: Mapping[str, Any], max_context_tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return their keys of a scaling, and those at the root of a config."""
-    kind = PARTS.get(str(scaling.get(TARGET)))
-    if kind is None:
-        return {"rope_type": "default"}, {}
-    if kind is RopeScaling:
-        return {"rope_type": "llama3", **{theirs: scaling[ours] for ours, theirs in LLAMA_SCALING.items()}}, {}
-    if kind is LinearRopeScaling:
-        return {"rope_type": "linear", "factor": scaling["factor"]}, {}
-    original = scaling["original_context_tokens"]
-    if kind is DynamicRopeScaling:
-        return {"rope_type": "dynamic", "factor": scaling["factor"]}, {"max_position_embeddings": original}
-    if kind is YarnRopeScaling:
-        known = {theirs: scaling[ours] for ours, theirs in YARN_SCALING.items() if scaling[ours] is not None}
-        return {"rope_type": "yarn", **known}, {}
-    new = {"rope_type": "longrope"} | {f"{kind}_factor": list(scaling[f"{kind}_factors"]) for kind in ("short", "long")}
-    if not math.isclose(scaling["attention_factor"], _long_rope_scale(max_context_tokens, original)):
-        new["attention_factor"] = scaling["attention_factor"]
-    root = {"original_max_position_embeddings": original}
-    return new | root, root
-
-
-def _long_rope_scale(max_context_tokens: int, original: int, factor: float | None = None) -> float:
-    """Return LongRoPE's factor of queries and keys for a stretch."""
-    factor = max_context_tokens / original if factor is None else factor
-    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+        config["hybrid_override_pattern"] = "".join(letters[kind] for kind in layer_types)
+    return config
 
 
 def _write_windows(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
@@ -349,41 +253,6 @@ def _write_windows(settings: Mapping[str, Any], family: Family) -> dict[str, Any
         "sliding_window": window if window or switch else settings["max_context_tokens"],
         "layer_types": ["full_attention" if width is None else "sliding_attention" for width in windows],
     }
-
-
-@dataclass
-class ForeignConfig:
-    """A config.json that notes which keys were requested."""
-
-    content: Mapping[str, Any]
-    asked: set[str] = field(default_factory=set[str])
-
-    def get(self, *names: str, default: Any = None) -> Any:
-        """Return the first of these keys present."""
-        self.asked.update(names)
-        return next((self.content[name] for name in names if self.content.get(name) is not None), default)
-
-    def count(self, *names: str) -> int:
-        """Return the first of these keys present, a whole number; raises DataError for another value or none."""
-        value = self.get(*names)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise DataError(f"config.json: {' or '.join(names)} must be a whole number, got {value!r}.")
-        return value
-
-    def one_of(self, name: str, value: Any, known: Mapping[str, Any]) -> Any:
-        """Return what a value stands for; raises DataError for an unknown one."""
-        if value not in known:
-            raise DataError(f"config.json: {name}={value} is not supported; supported: {', '.join(known)}.")
-        return known[value]
-
-    def require_known(self, known: Iterable[str] = ()) -> None:
-        """Refuse a key that nobody asked for, unless it is off; raises DataError with its name."""
-        for name in sorted(set(self.content) - self.asked - KEYS_WITHOUT_EFFECT - set(known)):
-            if self.content[name] and not name.startswith("_"):
-                raise DataError(
-                    f"config.json: {name}={self.content[name]} is not supported; remove the key if the model computes "
-                    "the same without it."
-                )
 
 
 @dataclass(frozen=True)
@@ -461,7 +330,7 @@ def _read_gpt2(config: ForeignConfig) -> dict[str, Any]:
 
 
 def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
-    family, experts = FAMILIES[model_type], EXPERT_FAMILIES.get(model_type)
+    family = FAMILIES[model_type]
     counts = {ours: config.count(theirs) for ours, theirs in LLAMA_COUNTS.items()}
     if counts["num_layers"] > MOST_LAYERS:
         raise DataError(f"config.json: num_hidden_layers must be at most {MOST_LAYERS}, got {counts['num_layers']}.")
@@ -473,12 +342,12 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     settings = counts | {
         "num_kv_heads": config.get("num_key_value_heads", default=counts["num_heads"]),
         "head_width": own_width if family.has_head_width else None,
-        "feed_forward_width": _read_width(config, family),
+        "feed_forward_width": read_width(config, family),
         "activation": config.one_of(act, config.get(act, default="silu"), family.activations),
         "norm_eps": config.get(family.eps_key),
         "tie_embeddings": config.get("tie_embedding", "tie_word_embeddings", default=False),
         "biases": places,
-        "experts": read_experts(config, experts, counts["num_layers"]) if experts else None,
+        "experts": read_experts(config, family.experts, counts["num_layers"]) if family.experts else None,
         **family.always,
     }
     settings |= _read_mixers(config, family, counts["num_layers"])
@@ -486,11 +355,7 @@ def _read_llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     for name, key in family.keys.items():
         theirs = _unrotated_flags(config, settings) if key.name == "no_rope_layers" else config.get(key.name)
         settings[name] = None if theirs is None and name.endswith("cap") else key.read(theirs, settings)
-    settings |= _read_rope(config, family, settings) | _read_windows(config, family, settings)
-    if family.latent:
-        style = config.get("rope_parameters", "rope_scaling", default={})
-        weight = style.get("mscale_all_dim") if style.get("rope_type", style.get("type")) != "default" else None
-        settings["attention_multiplier"] = yarn_scale(style["factor"], weight) ** 2 if weight else 1.0
+    settings |= read_rope(config, family, settings) | _read_windows(config, family, settings)
     return node_of(Llama, **settings)
 
 
@@ -516,12 +381,12 @@ def _read_mixers(config: ForeignConfig, family: Family, num_layers: int) -> dict
     return {"recurrent_layers": node_of(recurrence.part, **part), "recurrent_pattern": "".join(kinds)}
 
 
-def _read_width(config: ForeignConfig, family: Family) -> int:
+def read_width(config: ForeignConfig, family: Family) -> int:
     """Return the width of feed-forwards, which some configs give as a start of its calculation."""
     if "block_multiple_of" not in family.defaults:
         return config.count(family.width_key)
     width, multiple = config.count("block_ff_dim", family.width_key), config.count("block_multiple_of")
-    multiplier = config.get("block_ffn_dim_multiplier")
+    multiplier = config.get("block_ffn_dim_multiplier", default=1.0)
     if not config.get("block_auto_adjust_ff_dim"):
         return width
     return -(-int(multiplier * int(2 * width / 3)) // multiple) * multiple
@@ -534,99 +399,6 @@ def _unrotated_flags(config: ForeignConfig, settings: Mapping[str, Any]) -> list
     if len(flags) != num_layers:
         raise DataError(f"config.json: {len(flags)} no_rope_layers do not match num_hidden_layers={num_layers}.")
     return flags
-
-
-def _read_rope(config: ForeignConfig, family: Family, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Read either style; both may be there where they agree."""
-    new, theta, old = config.get("rope_parameters"), config.get("rope_theta"), config.get("rope_scaling")
-    local, share = config.get("rope_local_base_freq"), config.get("partial_rotary_factor")
-    if local is not None and not family.has_local_base:
-        raise DataError("config.json: rope_local_base_freq is not supported; remove the key.")
-    if family.scales_rope and not new and not old:
-        raise DataError("config.json: rope_parameters must be given, as transformers scales this class's by default.")
-    shared = {"rope_theta": family.rope_base} | ({} if share is None else {"partial_rotary_factor": share})
-    of_window = {} if family.window_rope_base is None else {"rope_theta": family.window_rope_base}
-    styles = []
-    if new and family.window_rope_base is not None:
-        if not {*new} <= {"full_attention", "sliding_attention"}:
-            raise DataError("config.json: rope_parameters must have full_attention and sliding_attention alone.")
-        full, sliding = (new.get(f"{kind}_attention") or {} for kind in ("full", "sliding"))
-        styles.append(({**shared, **full}, {**of_window, **sliding}))
-    elif new:
-        styles.append(({**shared, **new}, of_window))
-    if theta is not None or old or not new:
-        whole = {**shared, **({} if theta is None else {"rope_theta": theta}), **(old or {})}
-        base = local if family.has_local_base else theta  # of windows, where they have one
-        styles.append((whole, {**of_window, **({"rope_theta": base} if of_window and base else {})}))
-    first, *others = [_read_style(config, family, settings, *style) for style in styles]
-    if others and others != [first]:
-        raise DataError("config.json: rope_parameters must agree with rope_theta and rope_scaling; keep one of them.")
-    return first
-
-
-def _read_style(
-    config: ForeignConfig,
-    family: Family,
-    settings: Mapping[str, Any],
-    full: Mapping[str, Any],
-    sliding: Mapping[str, Any],
-) -> dict[str, Any]:
-    for key in sorted({*full, *sliding} - ROPE_KEYS):
-        raise DataError(f"config.json: {key} of rope_parameters is not supported.")
-    share = full.get("partial_rotary_factor", 1.0)
-    if share != 1.0 and not family.partial:
-        raise DataError("config.json: partial_rotary_factor must be 1.")
-    if (kind := sliding.get("rope_type", "default")) != "default":
-        raise DataError(f"config.json: rope_type={kind} of sliding_attention is not supported; only default is.")
-    scaling = _read_scaling(config, full, settings["max_context_tokens"])
-    base, of_window = float(full["rope_theta"]), float(sliding.get("rope_theta", full["rope_theta"]))
-    has_own = sliding and (of_window != base or scaling["rope_scaling"] is not None)
-    return {
-        "rope_base": base,
-        "rotary_share": float(share),
-        "window_rope_base": of_window if has_own else None,
-        **scaling,
-    }
-
-
-def _read_scaling(config: ForeignConfig, style: Mapping[str, Any], max_context_tokens: int) -> dict[str, Any]:
-    kinds = {"default": (), "llama3": tuple(LLAMA_SCALING.values()), "linear": ("factor",), "dynamic": ("factor",)}
-    kinds |= {"yarn": (), "longrope": ("short_factor", "long_factor")}
-    kinds["su"] = kinds["longrope"]  # its name before
-    kind = style.get("rope_type", style.get("type", "default"))
-    needed = config.one_of("rope_type", kind, kinds)
-    if missing := [name for name in needed if style.get(name) is None]:
-        raise DataError(f"config.json: rope_type={kind} needs {missing[0]!r}.")
-    at_root = config.content.get("original_max_position_embeddings")
-    original = int(at_root or style.get("original_max_position_embeddings") or max_context_tokens)
-    factor = style.get("factor")
-    if kind == "default":
-        return {"rope_scaling": None}
-    if kind == "llama3":
-        numbers = {ours: float(style[theirs]) for ours, theirs in LLAMA_SCALING.items()}
-        return {"rope_scaling": node_of(RopeScaling, **numbers | {"original_context_tokens": original})}
-    if kind == "linear":
-        return {"rope_scaling": node_of(LinearRopeScaling, factor=float(style["factor"]))}
-    if kind == "dynamic":  # longer texts than first trained on are what it is for
-        longest = int(max_context_tokens * max(float(style["factor"]), 1.0))
-        node = node_of(DynamicRopeScaling, factor=float(style["factor"]), original_context_tokens=max_context_tokens)
-        return {"rope_scaling": node, "max_context_tokens": longest}
-    attention_factor = style.get("attention_factor")
-    if kind == "yarn":
-        factor = float(factor or max_context_tokens / original)
-        scale, scale_all = style.get("mscale"), style.get("mscale_all_dim")
-        if attention_factor is None and scale and scale_all:
-            attention_factor = yarn_scale(factor, scale) / yarn_scale(factor, scale_all)
-        numbers = {ours: style[theirs] for ours, theirs in YARN_SCALING.items() if style.get(theirs) is not None}
-        numbers |= {"factor": factor, "original_context_tokens": original, "attention_factor": attention_factor}
-        return {"rope_scaling": node_of(YarnRopeScaling, **numbers)}
-    if attention_factor is None:
-        attention_factor = _long_rope_scale(max_context_tokens, original, factor)
-    factors = {f"{each}_factors": [float(it) for it in style[f"{each}_factor"]] for each in ("short", "long")}
-    scaled = node_of(
-        LongRopeScaling, **factors, original_context_tokens=original, attention_factor=float(attention_factor)
-    )
-    return {"rope_scaling": scaled}
 
 
 def _read_windows(config: ForeignConfig, family: Family, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from torch import Tensor
 
+from lmtrain.interop.foreign_config import ForeignConfig
 from lmtrain.interop.model_settings import node_of
 from lmtrain.models.mixture_of_experts import Experts
 
@@ -21,18 +22,6 @@ MIXED: Final[dict[tuple[bool, bool], Layout]] = {  # by whether it is down, and 
     (True, False): "transposed",
     (True, True): "same",
 }
-
-
-class Keys(Protocol):
-    """A config.json that notes the requested keys."""
-
-    def get(self, *names: str, default: Any = None) -> Any:
-        """Return the first of these keys present."""
-        ...
-
-    def count(self, *names: str) -> int:
-        """Return the first of these keys present, a whole number."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,69 +49,9 @@ class ExpertFamily:
 
 GREEDY: Final = "greedy"
 COUNT: Final = "num_experts"
-CHOSEN: Final = {"num_experts_per_token": "num_experts_per_tok"}
-BALANCE: Final = {"load_balance_weight": "router_aux_loss_coef"}
-NORMALIZED: Final = {"normalize_weights": "norm_topk_prob"}
-QWEN: Final = {COUNT: "num_experts", **CHOSEN, **BALANCE, **NORMALIZED}
-LOCAL: Final = {COUNT: "num_local_experts", **CHOSEN, **BALANCE}
-DEEPSEEK: Final = {COUNT: "n_routed_experts", **CHOSEN, "weight_scale": "routed_scaling_factor"}
-GROUPS: Final = {"num_groups": "n_group", "num_groups_per_token": "topk_group"}
-
-EXPERT_FAMILIES: Final[dict[str, ExpertFamily]] = {
-    "mixtral": ExpertFamily(
-        keys=LOCAL,
-        router="block_sparse_moe.gate",
-        expert=(
-            "block_sparse_moe.experts.{}.w1",
-            "block_sparse_moe.experts.{}.w3",
-            "block_sparse_moe.experts.{}.w2",
-        ),
-    ),
-    "olmoe": ExpertFamily(keys=QWEN),
-    "qwen3_moe": ExpertFamily(keys=QWEN, dense="step"),
-    "qwen2_moe": ExpertFamily(
-        keys=QWEN,
-        always={"shared_gate": True},
-        dense="step",
-        shared_key="shared_expert_intermediate_size",
-        shared="mlp.shared_expert",
-    ),
-    "gpt_oss": ExpertFamily(
-        keys={**LOCAL, "gate_limit": "swiglu_limit"},
-        always={"biases": True},
-        router="mlp.router",
-        stacked=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
-        mixed=True,
-    ),
-    "deepseek_v2": ExpertFamily(
-        keys={**DEEPSEEK, **GROUPS},
-        always={"normalize_weights": False},
-        dense="first",
-        shared_count="n_shared_experts",
-        has_choice_key=True,
-    ),
-    "deepseek_v3": ExpertFamily(
-        keys={**DEEPSEEK, **GROUPS, **NORMALIZED},
-        always={"scores": "sigmoid", "bias_step": BIAS_AS_IT_IS},
-        dense="first",
-        shared_count="n_shared_experts",
-    ),
-    "qwen3_next": ExpertFamily(
-        keys=QWEN,
-        always={"shared_gate": True},
-        dense="step",
-        shared_key="shared_expert_intermediate_size",
-        shared="mlp.shared_expert",
-    ),
-    "granitemoe": ExpertFamily(
-        keys=LOCAL,
-        router="block_sparse_moe.router.layer",
-        stacked=("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
-    ),
-}
 
 
-def read_experts(config: Keys, family: ExpertFamily, num_layers: int) -> dict[str, Any]:
+def read_experts(config: ForeignConfig, family: ExpertFamily, num_layers: int) -> dict[str, Any]:
     """Return the settings of experts as a config node."""
     settings: dict[str, Any] = {}
     for ours, theirs in family.keys.items():
@@ -145,7 +74,7 @@ def read_experts(config: Keys, family: ExpertFamily, num_layers: int) -> dict[st
     return node_of(Experts, **settings)
 
 
-def _dense_layers(config: Keys, family: ExpertFamily, num_layers: int) -> list[int]:
+def _dense_layers(config: ForeignConfig, family: ExpertFamily, num_layers: int) -> list[int]:
     if family.dense == "first":
         return list(range(min(num_layers, config.get("first_k_dense_replace", default=0))))
     step, listed = config.get("decoder_sparse_step", default=1), config.get("mlp_only_layers", default=[])

@@ -3,10 +3,12 @@
 A further class is an entry here; what it always does and what its keys say are settings of `lmtrain.models.llama`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 
+from lmtrain.interop.hf_experts import BIAS_AS_IT_IS, COUNT, ExpertFamily
 from lmtrain.models.delta_net import GatedDelta
 from lmtrain.models.mamba import Mamba2
 from lmtrain.models.short_convolution import ShortConvolution
@@ -28,12 +30,13 @@ class Key:
 class Recurrence:
     """Layers without attention: our settings of them, their keys and ours, and their word in `layer_types`.
 
-    `layer_key` is the class's own name of that list.
+    `layer_key` is the class's own name of that list; `names` are of tensors and modules in such a layer.
     """
 
     part: type
     keys: Mapping[str, str]
     word: str
+    names: Mapping[str, str]
     layer_key: str = "layer_types"
 
 
@@ -41,13 +44,13 @@ class Recurrence:
 class Family:
     """A class of transformers.
 
-    `defaults` are what it takes where config.json has no such key. `always` and `derived` (from other settings) are
-    our settings that no key changes; `keys` are settings beyond those of all classes, `biases` the places that
-    a key of true or false gives biases. `has_local_base`: a key of release 4 is the base of windows; `scales_rope`: by
-    default. `windows`: "all" layers or those from "max_window_layers" on, the
-    "unrotated", or all but each such a layer; None has none. `rope_by_layer` has a base for windows, `partial` a
+    `defaults` are what it takes where config.json has no such key, beyond those in `all_defaults`. `always` and
+    `derived` (from other settings) are our settings that no key changes; `keys` are settings beyond those of all
+    classes, `biases` the places that a key of true or false gives biases. `has_local_base`: a key of release 4 is the
+    base of windows; `scales_rope`: by default. `windows`: "all" layers or those from "max_window_layers" on, the
+    "unrotated", or all but each such a layer; None has none. `window_rope_base` is a base for windows, `partial` a
     share that rotates, `recurrent` layers without attention, `latent` attention from latent vectors. `names` are of
-    tensors, where they differ from Llama's; a fused one stays so. `only` are keys with one supported value,
+    modules, where they differ from Llama's; a fused one stays so. `only` are keys with one supported value,
     `ignored` keys without effect, `writes` keys that the class checks all the same. One that `lists_layers` has
     other kinds of layers without a list.
     """
@@ -72,12 +75,23 @@ class Family:
     partial: bool = False
     latent: bool = False
     recurrent: Recurrence | None = None
+    experts: ExpertFamily | None = None
     eps_key: str = "rms_norm_eps"
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     only: Mapping[str, Any] = field(default_factory=dict[str, Any])
     writes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     lists_layers: bool = False
-    ignored: frozenset[str] = field(default_factory=frozenset[str])
+    ignored: Collection[str] = ()
+
+    @property
+    def all_defaults(self) -> dict[str, Any]:
+        """Return `defaults` with those that most classes have."""
+        return {"max_position_embeddings": 2048, self.eps_key: 1e-6, **self.defaults}
+
+    @property
+    def parts(self) -> tuple[bool, bool, type | None]:
+        """Return whether it has experts and latent attention, and its kind of layers without attention."""
+        return self.experts is not None, self.latent, None if self.recurrent is None else self.recurrent.part
 
 
 def head_width(settings: Settings) -> int:
@@ -112,11 +126,7 @@ GRANITE_KEYS: Final = {
         write=lambda it, settings: it / head_width(settings) ** 0.5,
     ),
 }
-GRANITE_DEFAULTS: Final = {
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-6,
-    **dict.fromkeys((key.name for key in GRANITE_KEYS.values()), 1.0),
-}
+GRANITE_DEFAULTS: Final = dict.fromkeys((key.name for key in GRANITE_KEYS.values()), 1.0)
 LATENT_DEFAULTS: Final = {
     "kv_lora_rank": 512,
     "qk_nope_head_dim": 128,
@@ -124,10 +134,6 @@ LATENT_DEFAULTS: Final = {
     "v_head_dim": 128,
 }
 DEEPSEEK_ONLY: Final = {"attention_bias": False, "moe_layer_freq": 1}
-DEEPSEEK_IGNORED: Final = frozenset(
-    {"ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim"}
-    | {"num_key_value_heads"}
-)
 DELTA: Final = Recurrence(
     part=GatedDelta,
     keys={
@@ -138,9 +144,26 @@ DELTA: Final = Recurrence(
         "linear_conv_kernel_dim": "convolution_tokens",
     },
     word="linear_attention",
+    names={
+        "self_attention.inputs": "linear_attn.in_proj_qkvz",
+        "self_attention.rates": "linear_attn.in_proj_ba",
+        "self_attention.convolution": "linear_attn.conv1d.weight",
+        "self_attention.decay_bias": "linear_attn.dt_bias",
+        "self_attention.decay_log": "linear_attn.A_log",
+        "self_attention.norm": "linear_attn.norm",
+        "self_attention.output": "linear_attn.out_proj",
+    },
 )
 CONVOLUTION: Final = Recurrence(
-    part=ShortConvolution, keys={"conv_L_cache": "convolution_tokens", "conv_bias": "biases"}, word="conv"
+    part=ShortConvolution,
+    keys={"conv_L_cache": "convolution_tokens", "conv_bias": "biases"},
+    word="conv",
+    names={
+        "self_attention.inputs": "conv.in_proj",
+        "self_attention.convolution": "conv.conv.weight",
+        "self_attention.convolution_bias": "conv.conv.bias",
+        "self_attention.output": "conv.out_proj",
+    },
 )
 MAMBA: Final = Recurrence(
     part=Mamba2,
@@ -155,9 +178,38 @@ MAMBA: Final = Recurrence(
         "time_step_min": "least_step",
     },
     word="linear_attention",
+    names={
+        "self_attention.inputs": "mixer.in_proj",
+        "self_attention.convolution": "mixer.conv1d.weight",
+        "self_attention.convolution_bias": "mixer.conv1d.bias",
+        "self_attention.step_bias": "mixer.dt_bias",
+        "self_attention.decay_log": "mixer.A_log",
+        "self_attention.skip": "mixer.D",
+        "self_attention.norm": "mixer.norm",
+        "self_attention.output": "mixer.out_proj",
+    },
     layer_key="layers_block_type",
 )
-GRANITE_EXPERTS: Final = {"num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.001}
+CHOSEN: Final = {"num_experts_per_token": "num_experts_per_tok"}
+BALANCE: Final = {"load_balance_weight": "router_aux_loss_coef"}
+NORMALIZED: Final = {"normalize_weights": "norm_topk_prob"}
+QWEN_ROUTER: Final = {COUNT: "num_experts", **CHOSEN, **BALANCE, **NORMALIZED}
+LOCAL_ROUTER: Final = {COUNT: "num_local_experts", **CHOSEN, **BALANCE}
+DEEPSEEK_ROUTER: Final = {COUNT: "n_routed_experts", **CHOSEN, "weight_scale": "routed_scaling_factor"}
+GROUPS: Final = {"num_groups": "n_group", "num_groups_per_token": "topk_group"}
+QWEN_DEFAULTS: Final = {
+    "max_position_embeddings": 32_768,
+    "num_key_value_heads": 32,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+QWEN_SHARED: Final = ExpertFamily(
+    keys=QWEN_ROUTER,
+    always={"shared_gate": True},
+    dense="step",
+    shared_key="shared_expert_intermediate_size",
+    shared="mlp.shared_expert",
+)
 GEMMA_KEYS: Final = {
     "attention_multiplier": Key(
         name="query_pre_attn_scalar",
@@ -165,12 +217,8 @@ GEMMA_KEYS: Final = {
         write=lambda it, settings: round(head_width(settings) / it**2),
     )
 }
-GEMMA_DERIVED: Final[Mapping[str, Callable[[Settings], Any]]] = {
-    "embedding_multiplier": lambda settings: settings["width"] ** 0.5
-}
 GEMMA_ALWAYS: Final = {"norm_place": "both", "zero_centered_norms": True}
 GEMMA_DEFAULTS: Final = {
-    "rms_norm_eps": 1e-6,
     "num_key_value_heads": 4,
     "head_dim": 256,
     "tie_word_embeddings": True,
@@ -178,34 +226,33 @@ GEMMA_DEFAULTS: Final = {
     "query_pre_attn_scalar": 256,
     "sliding_window": 4096,
 }
+GEMMA: Final = partial(
+    Family,
+    derived={"embedding_multiplier": lambda settings: settings["width"] ** 0.5},
+    biases=ATTENTION_BIAS,
+    activation_key="hidden_activation",
+    heads_divide_width=True,
+    names=NORMS_AROUND,
+)
+DEEPSEEK: Final = partial(
+    Family,
+    width_key="moe_intermediate_size",
+    has_head_width=False,
+    latent=True,
+    ignored={"ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim"}
+    | {"num_key_value_heads"},
+)
 
 FAMILIES: Final[dict[str, Family]] = {
-    "llama": Family(
-        architecture="LlamaForCausalLM",
-        defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-6},
-        biases=LLAMA_BIASES,
-        heads_divide_width=True,
-    ),
+    "llama": Family(architecture="LlamaForCausalLM", biases=LLAMA_BIASES, heads_divide_width=True),
     "mistral": Family(
         architecture="MistralForCausalLM",
-        defaults={
-            "max_position_embeddings": 131_072,
-            "rms_norm_eps": 1e-6,
-            "num_key_value_heads": 8,
-            "sliding_window": 4096,
-        },
+        defaults={"max_position_embeddings": 131_072, "num_key_value_heads": 8, "sliding_window": 4096},
         windows="all",
     ),
     "qwen3": Family(
         architecture="Qwen3ForCausalLM",
-        defaults={
-            "max_position_embeddings": 32_768,
-            "rms_norm_eps": 1e-6,
-            "num_key_value_heads": 32,
-            "head_dim": 128,
-            "sliding_window": 4096,
-            "max_window_layers": 28,
-        },
+        defaults={**QWEN_DEFAULTS, "head_dim": 128},
         always={"qk_norm": True},
         biases=ATTENTION_BIAS,
         windows="max_window_layers",
@@ -213,13 +260,7 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "qwen2": Family(
         architecture="Qwen2ForCausalLM",
-        defaults={
-            "max_position_embeddings": 32_768,
-            "rms_norm_eps": 1e-6,
-            "num_key_value_heads": 32,
-            "sliding_window": 4096,
-            "max_window_layers": 28,
-        },
+        defaults=QWEN_DEFAULTS,
         always={"biases": ["qkv"]},
         windows="max_window_layers",
         has_window_switch=True,
@@ -228,7 +269,6 @@ FAMILIES: Final[dict[str, Family]] = {
         architecture="SmolLM3ForCausalLM",
         defaults={
             "max_position_embeddings": 32_768,
-            "rms_norm_eps": 1e-6,
             "num_key_value_heads": 4,
             "tie_word_embeddings": True,
             "no_rope_layer_interval": 4,
@@ -240,14 +280,14 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "olmo2": Family(
         architecture="Olmo2ForCausalLM",
-        defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
+        defaults={"rms_norm_eps": 1e-5},
         always={"norm_place": "after", "qk_norm": True, "qk_norm_over": "width"},
         biases=ATTENTION_BIAS,
         names=NORMS_AFTER,
     ),
     "olmo3": Family(
         architecture="Olmo3ForCausalLM",
-        defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "sliding_window": 4096},
+        defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
         always={"norm_place": "after", "qk_norm": True, "qk_norm_over": "width"},
         biases=ATTENTION_BIAS,
         windows=4,
@@ -275,20 +315,12 @@ FAMILIES: Final[dict[str, Family]] = {
         only={"num_local_experts": 0},
         writes={"mamba_n_heads": 1},
         lists_layers=True,
-        ignored=frozenset(
-            {"intermediate_size", "num_experts_per_tok", "router_aux_loss_coef", "normalization_function"}
-        )
+        ignored={"intermediate_size", "num_experts_per_tok", "router_aux_loss_coef", "normalization_function"}
         | {f"mamba_{name}" for name in ("n_heads", "n_groups", "d_state", "d_head", "d_conv", "expand", "chunk_size")}
-        | {
-            "mamba_conv_bias",
-            "mamba_proj_bias",
-            "time_step_limit",
-            "rope_parameters",
-            "init_method",
-            "layers_block_type",
-        },
+        | {"mamba_conv_bias", "mamba_proj_bias", "time_step_limit", "rope_parameters", "init_method"}
+        | {"layers_block_type"},
     ),
-    "gemma2": Family(
+    "gemma2": GEMMA(
         architecture="Gemma2ForCausalLM",
         defaults={
             **GEMMA_DEFAULTS,
@@ -297,33 +329,23 @@ FAMILIES: Final[dict[str, Family]] = {
             "attn_logit_softcapping": 50.0,
         },
         always=GEMMA_ALWAYS,
-        derived=GEMMA_DERIVED,
         keys={
             **GEMMA_KEYS,
             "logit_soft_cap": Key(name="final_logit_softcapping"),
             "attention_soft_cap": Key(name="attn_logit_softcapping"),
         },
-        biases=ATTENTION_BIAS,
-        activation_key="hidden_activation",
-        heads_divide_width=True,
         windows=2,
-        names=NORMS_AROUND,
-        ignored=frozenset({"hidden_act"}),
+        ignored={"hidden_act"},
     ),
-    "gemma3_text": Family(
+    "gemma3_text": GEMMA(
         architecture="Gemma3ForCausalLM",
         defaults={**GEMMA_DEFAULTS, "max_position_embeddings": 131_072},
         always={**GEMMA_ALWAYS, "qk_norm": True},
-        derived=GEMMA_DERIVED,
         keys={**GEMMA_KEYS, "logit_soft_cap": Key(name="final_logit_softcapping")},
-        biases=ATTENTION_BIAS,
-        activation_key="hidden_activation",
-        heads_divide_width=True,
         windows=6,
         rope_base=1_000_000.0,
         window_rope_base=10_000.0,
         has_local_base=True,
-        names=NORMS_AROUND,
         only={"attn_logit_softcapping": None},
     ),
     "glm4": Family(
@@ -364,6 +386,15 @@ FAMILIES: Final[dict[str, Family]] = {
         },
         windows="all",
         rope_base=1_000_000.0,
+        experts=ExpertFamily(
+            keys=LOCAL_ROUTER,
+            router="block_sparse_moe.gate",
+            expert=(
+                "block_sparse_moe.experts.{}.w1",
+                "block_sparse_moe.experts.{}.w3",
+                "block_sparse_moe.experts.{}.w2",
+            ),
+        ),
     ),
     "olmoe": Family(
         architecture="OlmoeForCausalLM",
@@ -373,22 +404,20 @@ FAMILIES: Final[dict[str, Family]] = {
             "num_experts": 64,
             "num_experts_per_tok": 8,
             "router_aux_loss_coef": 0.01,
-            "norm_topk_prob": False,
         },
         always={"qk_norm": True, "qk_norm_over": "width"},
         has_head_width=False,
         biases=ATTENTION_BIAS,
+        experts=ExpertFamily(keys=QWEN_ROUTER),
     ),
     "qwen3_moe": Family(
         architecture="Qwen3MoeForCausalLM",
         defaults={
             "max_position_embeddings": 32_768,
-            "rms_norm_eps": 1e-6,
             "num_key_value_heads": 4,
             "num_experts": 128,
             "num_experts_per_tok": 8,
             "router_aux_loss_coef": 0.001,
-            "norm_topk_prob": False,
             "intermediate_size": 6144,
             "moe_intermediate_size": 768,
         },
@@ -397,13 +426,13 @@ FAMILIES: Final[dict[str, Family]] = {
         width_key="moe_intermediate_size",
         windows="all",
         has_window_switch=True,
-        ignored=frozenset({"max_window_layers"}),
+        ignored={"max_window_layers"},
+        experts=ExpertFamily(keys=QWEN_ROUTER, dense="step"),
     ),
     "qwen2_moe": Family(
         architecture="Qwen2MoeForCausalLM",
         defaults={
             "max_position_embeddings": 32_768,
-            "rms_norm_eps": 1e-6,
             "num_key_value_heads": 16,
             "intermediate_size": 5632,
             "moe_intermediate_size": 1408,
@@ -411,7 +440,6 @@ FAMILIES: Final[dict[str, Family]] = {
             "num_experts": 60,
             "num_experts_per_tok": 4,
             "router_aux_loss_coef": 0.001,
-            "norm_topk_prob": False,
             "sliding_window": 4096,
             "qkv_bias": True,
         },
@@ -420,7 +448,8 @@ FAMILIES: Final[dict[str, Family]] = {
         width_key="moe_intermediate_size",
         windows="listed",
         has_window_switch=True,
-        ignored=frozenset({"max_window_layers"}),
+        ignored={"max_window_layers"},
+        experts=QWEN_SHARED,
     ),
     "gpt_oss": Family(
         architecture="GptOssForCausalLM",
@@ -442,13 +471,19 @@ FAMILIES: Final[dict[str, Family]] = {
         rope_base=150_000.0,
         scales_rope=True,
         only={"swiglu_alpha": 1.702},
-        ignored=frozenset({"initial_context_length", "experts_per_token"}),
+        ignored={"initial_context_length", "experts_per_token"},
+        experts=ExpertFamily(
+            keys={**LOCAL_ROUTER, "gate_limit": "swiglu_limit"},
+            always={"biases": True},
+            router="mlp.router",
+            stacked=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+            mixed=True,
+        ),
     ),
     "qwen3_next": Family(
         architecture="Qwen3NextForCausalLM",
         defaults={
             "max_position_embeddings": 32_768,
-            "rms_norm_eps": 1e-6,
             "num_key_value_heads": 2,
             "head_dim": 256,
             "partial_rotary_factor": 0.25,
@@ -470,6 +505,7 @@ FAMILIES: Final[dict[str, Family]] = {
         width_key="moe_intermediate_size",
         partial=True,
         recurrent=DELTA,
+        experts=QWEN_SHARED,
     ),
     "lfm2": Family(
         architecture="Lfm2ForCausalLM",
@@ -502,11 +538,10 @@ FAMILIES: Final[dict[str, Family]] = {
             "final_norm": "model.embedding_norm",
         },
         only={"hidden_act": "silu"},
-        ignored=frozenset(
-            {f"block_{name}" for name in ("dim", "mlp_init_scale", "norm_eps", "out_init_scale", "use_swiglu")}
-            | {"block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "use_pos_enc"}
-            | {"theta"}
-        ),
+        writes={"block_auto_adjust_ff_dim": False},
+        ignored={f"block_{name}" for name in ("dim", "mlp_init_scale", "norm_eps", "out_init_scale", "use_swiglu")}
+        | {"block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "use_pos_enc"}
+        | {"theta"},
     ),
     "nemotron_h": Family(
         architecture="NemotronHForCausalLM",
@@ -547,22 +582,18 @@ FAMILIES: Final[dict[str, Family]] = {
             "feed_forward.down": "mixer.down_proj",
         },
         only={"attention_bias": False, "tie_word_embeddings": False, "mamba_hidden_act": "silu"},
-        ignored=frozenset(
-            {"attention_head_dim", "chunk_size", "expand", "hidden_dropout", "hybrid_override_pattern"}
-            | {"mamba_proj_bias", "mamba_ssm_cache_dtype", "mtp_hybrid_override_pattern", "mtp_layers_block_type"}
-            | {"n_group", "n_routed_experts", "n_shared_experts", "norm_topk_prob", "num_experts_per_tok", "topk_group"}
-            | {"num_logits_to_keep", "num_nextn_predict_layers", "rescale_prenorm_residual", "residual_in_fp32"}
-            | {"rms_norm_eps", "routed_scaling_factor", "use_mamba_kernels"}
-            | {f"time_step_{name}" for name in ("floor", "limit", "max", "rank")}
-            | {f"moe_{name}" for name in ("intermediate_size", "latent_size", "shared_expert_intermediate_size")}
-            | {"moe_shared_expert_overlap"}
-        ),
+        ignored={"attention_head_dim", "chunk_size", "expand", "hidden_dropout", "hybrid_override_pattern"}
+        | {"mamba_proj_bias", "mamba_ssm_cache_dtype", "mtp_hybrid_override_pattern", "mtp_layers_block_type"}
+        | {"n_group", "n_routed_experts", "n_shared_experts", "norm_topk_prob", "num_experts_per_tok", "topk_group"}
+        | {"num_logits_to_keep", "num_nextn_predict_layers", "rescale_prenorm_residual", "residual_in_fp32"}
+        | {"rms_norm_eps", "routed_scaling_factor", "use_mamba_kernels"}
+        | {f"time_step_{name}" for name in ("floor", "limit", "max", "rank")}
+        | {f"moe_{name}" for name in ("intermediate_size", "latent_size", "shared_expert_intermediate_size")}
+        | {"moe_shared_expert_overlap"},
     ),
-    "deepseek_v2": Family(
+    "deepseek_v2": DEEPSEEK(
         architecture="DeepseekV2ForCausalLM",
         defaults={
-            "max_position_embeddings": 2048,
-            "rms_norm_eps": 1e-6,
             "q_lora_rank": 1536,
             **LATENT_DEFAULTS,
             "intermediate_size": 11_008,
@@ -574,17 +605,19 @@ FAMILIES: Final[dict[str, Family]] = {
             "topk_method": "greedy",
         },
         always={"rotary_neighbours": True},
-        width_key="moe_intermediate_size",
-        has_head_width=False,
-        latent=True,
         only={**DEEPSEEK_ONLY, "scoring_func": "softmax", "norm_topk_prob": False, "mlp_bias": False},
-        ignored=DEEPSEEK_IGNORED,
+        experts=ExpertFamily(
+            keys={**DEEPSEEK_ROUTER, **GROUPS},
+            always={"normalize_weights": False},
+            dense="first",
+            shared_count="n_shared_experts",
+            has_choice_key=True,
+        ),
     ),
-    "deepseek_v3": Family(
+    "deepseek_v3": DEEPSEEK(
         architecture="DeepseekV3ForCausalLM",
         defaults={
             "max_position_embeddings": 4096,
-            "rms_norm_eps": 1e-6,
             "q_lora_rank": 1536,
             **LATENT_DEFAULTS,
             "intermediate_size": 18_432,
@@ -600,16 +633,28 @@ FAMILIES: Final[dict[str, Family]] = {
             "rope_interleave": True,
         },
         keys={"rotary_neighbours": Key(name="rope_interleave")},
-        width_key="moe_intermediate_size",
-        has_head_width=False,
-        latent=True,
         only={**DEEPSEEK_ONLY, "scoring_func": "sigmoid", "topk_method": "noaux_tc"},
-        ignored=DEEPSEEK_IGNORED,
+        experts=ExpertFamily(
+            keys={**DEEPSEEK_ROUTER, **GROUPS, **NORMALIZED},
+            always={"scores": "sigmoid", "bias_step": BIAS_AS_IT_IS},
+            dense="first",
+            shared_count="n_shared_experts",
+        ),
     ),
     "granitemoe": Family(
         architecture="GraniteMoeForCausalLM",
-        defaults={**GRANITE_DEFAULTS, **GRANITE_EXPERTS},
+        defaults={
+            **GRANITE_DEFAULTS,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "router_aux_loss_coef": 0.001,
+        },
         keys=GRANITE_KEYS,
         biases=ATTENTION_BIAS,
+        experts=ExpertFamily(
+            keys=LOCAL_ROUTER,
+            router="block_sparse_moe.router.layer",
+            stacked=("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
+        ),
     ),
 }

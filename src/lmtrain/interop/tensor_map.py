@@ -4,61 +4,30 @@ Ours are fused (queries, keys and values; gate and up; all experts of a layer), 
 the region of a tensor of theirs in ours; copies are exact in both directions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import starmap
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
-from lmtrain.interop.hf_experts import EXPERT_FAMILIES, Layout, Place, Region, expert_places
-from lmtrain.interop.hf_families import FAMILIES
+from lmtrain.interop.hf_experts import Layout, Place, Region, expert_places
+from lmtrain.interop.hf_families import FAMILIES, Family
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.delta_net import GatedDeltaNet
 from lmtrain.models.future_tokens import FutureToken
 from lmtrain.models.gpt2 import GPT2
-from lmtrain.models.llama import Llama, LlamaBlock
-from lmtrain.models.mamba import Mamba2Layer
+from lmtrain.models.llama import LlamaBlock
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
-from lmtrain.models.short_convolution import GatedConvolution
 
-DELTA_NET = {
-    "self_attention.inputs.weight": "linear_attn.in_proj_qkvz.weight",
-    "self_attention.rates.weight": "linear_attn.in_proj_ba.weight",
-    "self_attention.convolution": "linear_attn.conv1d.weight",
-    "self_attention.decay_bias": "linear_attn.dt_bias",
-    "self_attention.decay_log": "linear_attn.A_log",
-    "self_attention.norm.weight": "linear_attn.norm.weight",
-    "self_attention.output.weight": "linear_attn.out_proj.weight",
-}
-CONVOLUTION = {
-    **{f"self_attention.inputs.{kind}": f"conv.in_proj.{kind}" for kind in ("weight", "bias")},
-    **{f"self_attention.output.{kind}": f"conv.out_proj.{kind}" for kind in ("weight", "bias")},
-    "self_attention.convolution": "conv.conv.weight",
-    "self_attention.convolution_bias": "conv.conv.bias",
-}
-MAMBA = {
-    **{f"self_attention.inputs.{kind}": f"mixer.in_proj.{kind}" for kind in ("weight", "bias")},
-    **{f"self_attention.output.{kind}": f"mixer.out_proj.{kind}" for kind in ("weight", "bias")},
-    "self_attention.convolution": "mixer.conv1d.weight",
-    "self_attention.convolution_bias": "mixer.conv1d.bias",
-    "self_attention.step_bias": "mixer.dt_bias",
-    "self_attention.decay_log": "mixer.A_log",
-    "self_attention.skip": "mixer.D",
-    "self_attention.norm.weight": "mixer.norm.weight",
-}
-RECURRENT: dict[type, dict[str, str]] = {GatedDeltaNet: DELTA_NET, GatedConvolution: CONVOLUTION, Mamba2Layer: MAMBA}
 FEED_FORWARD = "feed_forward."
-LLAMA_WHOLE = {
-    "embedding.token.weight": "model.embed_tokens.weight",
-    "final_norm.weight": "model.norm.weight",
-    "head.weight": "lm_head.weight",
-}
-LLAMA_LAYER = {
+LLAMA_NAMES = {  # of modules, those of a layer within it
+    "embedding.token": "model.embed_tokens",
+    "layers": "model.layers",
+    "final_norm": "model.norm",
+    "head": "lm_head",
     "attention_norm": "input_layernorm",
     "self_attention": "self_attn",
     "self_attention.output": "self_attn.o_proj",
@@ -72,15 +41,15 @@ LLAMA_LAYER = {
     "self_attention.q_norm": "self_attn.q_norm",
     "self_attention.k_norm": "self_attn.k_norm",
     "feed_forward_norm": "post_attention_layernorm",
+    "feed_forward.gate": "mlp.gate_proj",
+    "feed_forward.up": "mlp.up_proj",
     "feed_forward.down": "mlp.down_proj",
 }
-GPT2_WHOLE = {
-    "token_embedding.weight": "transformer.wte.weight",
-    "position_embedding.weight": "transformer.wpe.weight",
-    "final_norm.weight": "transformer.ln_f.weight",
-    "final_norm.bias": "transformer.ln_f.bias",
-}
-GPT2_LAYER = {
+GPT2_NAMES = {
+    "token_embedding": "transformer.wte",
+    "position_embedding": "transformer.wpe",
+    "layers": "transformer.h",
+    "final_norm": "transformer.ln_f",
     "attention_norm": "ln_1",
     "qkv": "attn.c_attn",
     "output": "attn.c_proj",
@@ -88,6 +57,7 @@ GPT2_LAYER = {
     "feed_forward.up": "mlp.c_fc",
     "feed_forward.down": "mlp.c_proj",
 }
+TRANSPOSED = ("qkv.weight", "output.weight", "feed_forward.up.weight", "feed_forward.down.weight")  # GPT-2's Conv1D
 
 
 @dataclass(frozen=True)
@@ -140,64 +110,54 @@ def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
     }
     if model_type == OWN_TYPE:
         return [MappedTensor(name, tuple(it.shape), (Part(f"{OWN_PREFIX}{name}", ()),)) for name, it in weights.items()]
-    mapped: list[MappedTensor] = []
-    for name, tensor in weights.items():
-        if isinstance(model, GPT2):
-            parts = (Part(_gpt2_name(name), (), "transposed" if _is_projection(name) else "same"),)
-        else:
-            parts = tuple(starmap(Part, _llama_places(cast(Llama, model), name, tensor, model_type)))
-        mapped.append(MappedTensor(name, tuple(tensor.shape), parts))
-    return mapped
+    return [
+        MappedTensor(name, tuple(tensor.shape), tuple(starmap(Part, _places(model, name, tensor, model_type))))
+        for name, tensor in weights.items()
+    ]
 
 
-def _llama_places(model: Llama, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
-    if name in LLAMA_WHOLE:
-        module, _, kind = name.rpartition(".")
-        own = FAMILIES[model_type].names.get(module)
-        yield (LLAMA_WHOLE[name] if own is None else f"{own}.{kind}"), (), "same"
+def _places(model: LanguageModel, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
+    names = GPT2_NAMES if isinstance(model, GPT2) else {**LLAMA_NAMES, **FAMILIES[model_type].names}
+    if not name.startswith("layers."):
+        yield _named(name, names), (), "same"
         return
     _, layer, rest = name.split(".", 2)
-    block = cast(LlamaBlock, model.layers[int(layer)])
-    for theirs, region, layout in _layer_places(block, rest, tensor, model_type):
-        yield f"{FAMILIES[model_type].names.get('layers', 'model.layers')}.{layer}.{theirs}", region, layout
+    block = model.get_submodule(f"layers.{layer}")
+    places: Iterable[Place]
+    if isinstance(block, LlamaBlock):
+        places = _layer_places(block, rest, tensor, FAMILIES[model_type], names)
+    else:
+        places = [(_named(rest, names), (), "transposed" if rest.endswith(TRANSPOSED) else "same")]
+    for theirs, region, layout in places:
+        yield f"{names['layers']}.{layer}.{theirs}", region, layout
 
 
-def _layer_places(block: LlamaBlock, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
+def _named(name: str, names: Mapping[str, str]) -> str:
+    """Return a tensor's name by its own entry, or by that of its module."""
     module, _, kind = name.rpartition(".")
-    names = FAMILIES[model_type].names
-    recurrent = RECURRENT.get(type(block.self_attention), {})
-    if name in recurrent:
-        yield recurrent[name], (), "same"
-        return
-    if module in names:
-        yield f"{names[module]}.{kind}", (), "same"
-    elif isinstance(block.feed_forward, MixtureOfExperts) and name.startswith(FEED_FORWARD):
-        yield from expert_places(name.removeprefix(FEED_FORWARD), tensor, EXPERT_FAMILIES[model_type])
-    elif module == "self_attention.qkv" and isinstance(block.self_attention, SelfAttention):
+    return names[name] if name in names else f"{names[module]}.{kind}"
+
+
+def _layer_places(
+    block: LlamaBlock, name: str, tensor: Tensor, family: Family, names: Mapping[str, str]
+) -> Iterator[Place]:
+    module, _, kind = name.rpartition(".")
+    if family.recurrent is not None and not isinstance(block.self_attention, SelfAttention):
+        names = {**names, **family.recurrent.names}
+    if (
+        family.experts is not None
+        and isinstance(block.feed_forward, MixtureOfExperts)
+        and name.startswith(FEED_FORWARD)
+    ):
+        yield from expert_places(name.removeprefix(FEED_FORWARD), tensor, family.experts)
+    elif module == "self_attention.qkv" and module not in names and isinstance(block.self_attention, SelfAttention):
         start = 0
         for letter, width in zip("qkv", block.self_attention.widths, strict=True):
-            yield (
-                f"{names.get('self_attention', 'self_attn')}.{letter}_proj.{kind}",
-                (slice(start, start + width),),
-                "same",
-            )
+            yield f"{names['self_attention']}.{letter}_proj.{kind}", (slice(start, start + width),), "same"
             start += width
-    elif module == "feed_forward.gate_up":
-        yield f"{names.get('feed_forward.gate', 'mlp.gate_proj')}.{kind}", (slice(0, tensor.shape[0] // 2),), "same"
-        yield f"{names.get('feed_forward.up', 'mlp.up_proj')}.{kind}", (slice(tensor.shape[0] // 2, None),), "same"
+    elif module == "feed_forward.gate_up" and module not in names:
+        half = tensor.shape[0] // 2
+        yield f"{names['feed_forward.gate']}.{kind}", (slice(0, half),), "same"
+        yield f"{names['feed_forward.up']}.{kind}", (slice(half, None),), "same"
     else:
-        yield f"{LLAMA_LAYER[module]}.{kind}", (), "same"
-
-
-def _gpt2_name(name: str) -> str:
-    if name in GPT2_WHOLE:
-        return GPT2_WHOLE[name]
-    _, layer, rest = name.split(".", 2)
-    module, _, kind = rest.rpartition(".")
-    return f"transformer.h.{layer}.{GPT2_LAYER[module]}.{kind}"
-
-
-def _is_projection(name: str) -> bool:
-    """Return whether GPT-2 of transformers keeps this weight as [inputs, outputs], its Conv1D."""
-    module, _, kind = name.rpartition(".")
-    return kind == "weight" and module.endswith(("qkv", "output", "feed_forward.up", "feed_forward.down"))
+        yield _named(name, names), (), "same"
