@@ -385,7 +385,7 @@ def read_width(config: ForeignConfig, family: Family) -> int:
     """Return the width of feed-forwards, which some configs give as a start of its calculation."""
     if "block_multiple_of" not in family.defaults:
         return config.count(family.width_key)
-    width, multiple = config.count("block_ff_dim", family.width_key), config.count("block_multiple_of")
+    width, multiple = config.count("block_ff_dim", family.width_key), config.get("block_multiple_of")
     multiplier = config.get("block_ffn_dim_multiplier", default=1.0)
     if not config.get("block_auto_adjust_ff_dim"):
         return width
