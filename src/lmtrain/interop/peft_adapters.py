@@ -8,7 +8,7 @@ all of its matrices: A one below another, B along a diagonal, and the rank of al
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,25 +40,17 @@ DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 WEIGHT: Final = ".weight"
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """One of theirs: its module's name, and its rows in our layer's weight."""
-
-    module: str
-    rows: tuple[int, int]
-
-
-def matrices_of(model: LanguageModel, model_type: str) -> dict[str, list[Matrix]]:
-    """Return the matrices of each linear layer of the blocks, in the order of their rows, by the layer's name."""
+def matrices_of(model: LanguageModel, model_type: str) -> dict[str, dict[str, slice]]:
+    """Return their modules of each linear layer of the blocks, by its name: the rows of each in our layer's weight."""
     layers = layers_of(model)
     if isinstance(model, TransformersModel):
-        return {name: [Matrix(name.removeprefix("module."), (0, one.out_features))] for name, one in layers.items()}
-    found: dict[str, list[Matrix]] = {}
+        return {name: {name.removeprefix("module."): slice(None)} for name in layers}
+    found: dict[str, dict[str, slice]] = {}
     for tensor in map_tensors(model, model_type):
         name = tensor.name.removesuffix(WEIGHT)
         if name in layers and tensor.name.endswith(WEIGHT):
-            parts = [(_module(part.name), part.region) for part in tensor.parts]
-            found[name] = [Matrix(module, _rows(region, tensor.shape[0])) for module, region in parts]
+            regions: dict[str, Any] = {_module(part.name): part.region for part in tensor.parts}
+            found[name] = {module: region[0] if region else slice(None) for module, region in regions.items()}
     return found
 
 
@@ -74,7 +66,7 @@ def type_of(model: LanguageModel, modules: Iterable[str]) -> str:
 def _modules(model: LanguageModel, model_type: str) -> set[str]:
     """Return the names of a class for the model's layers; none where it has no place for a tensor."""
     try:
-        return {matrix.module for matrices in matrices_of(model, model_type).values() for matrix in matrices}
+        return {module for modules in matrices_of(model, model_type).values() for module in modules}
     except KeyError:
         return set()
 
@@ -82,11 +74,6 @@ def _modules(model: LanguageModel, model_type: str) -> set[str]:
 def _module(name: str) -> str:
     """Return the module of a weight; that of Nemotron-H has another name in files."""
     return name.removesuffix(WEIGHT).replace("backbone.", "model.", 1)
-
-
-def _rows(region: Sequence[Any], num_rows: int) -> tuple[int, int]:
-    start, stop, _ = region[0].indices(num_rows) if region else (0, num_rows, 1)
-    return start, stop
 
 
 # Settings of PEFT with an effect on the result, and the value of plain LoRA.
@@ -170,15 +157,12 @@ def fill_adapters(model: LanguageModel, start: PeftFolder) -> None:
         DataError: A module of the folder has no adapter in the model, or another shape or rank.
     """
     adapters, taken = dict(adapters_of(model)), set[str]()
-    for name, matrices in matrices_of(model, type_of(model, start.factors)).items():
-        found = [matrix.module for matrix in matrices if matrix.module in start.factors]
+    for name, modules in matrices_of(model, type_of(model, start.factors)).items():
+        found = [module for module in modules if module in start.factors]
         if name not in adapters or not found:
             continue
         taken |= {*found}
-        own, theirs = (
-            adapters[name].factors(),
-            [(matrix.module, start.factors.get(matrix.module)) for matrix in matrices],
-        )
+        own, theirs = adapters[name].factors(), [(module, start.factors.get(module)) for module in modules]
         if len(theirs) != len(own):  # fused there too
             theirs = [(found[0], pair) for pair in _apart(*start.factors[found[0]], own)]
         for (module, pair), (down, up) in zip(theirs, own, strict=True):
@@ -206,18 +190,18 @@ def add_changes(model: LanguageModel, start: PeftFolder) -> None:
         DataError: The model has no such module, or one of another shape.
     """
     places = {
-        matrix.module: (model.get_parameter(f"{name}.weight"), matrix)
-        for name, matrices in matrices_of(model, type_of(model, start.factors)).items()
-        for matrix in matrices
+        module: (model.get_parameter(f"{name}.weight"), rows)
+        for name, modules in matrices_of(model, type_of(model, start.factors)).items()
+        for module, rows in modules.items()
     }
     for module, (down, up) in start.factors.items():
         if module not in places:
             raise DataError(f"{start.folder} adapts {module}, no layer of the base.{suggest(module, [*places])}")
-        weight, matrix = places[module]
-        rows = weight.data[slice(*matrix.rows)]
-        if (up.shape[0], down.shape[1]) != rows.shape or up.shape[1] != down.shape[0]:
-            raise DataError(f"{start.folder}: {module} does not fit the base's weight {list(rows.shape)}.")
-        rows.copy_(rows.float() + start.scale(module) * (up.float() @ down.float()))
+        weight, rows = places[module]
+        ours = weight.data[rows]
+        if (up.shape[0], down.shape[1]) != ours.shape or up.shape[1] != down.shape[0]:
+            raise DataError(f"{start.folder}: {module} does not fit the base's weight {list(ours.shape)}.")
+        ours.copy_(ours.float() + start.scale(module) * (up.float() @ down.float()))
 
 
 def _apart(down: Tensor, up: Tensor, own: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -273,7 +257,7 @@ def export_peft(
         own = [(down.detach().cpu().contiguous(), up.detach().cpu().contiguous()) for down, up in one.factors()]
         if len(matrices[name]) == 1 and len(own) > 1:  # fused there too
             own = [(torch.cat([down for down, _ in own]), torch.block_diag(*(up for _, up in own)))]
-        factors |= {matrix.module: pair for matrix, pair in zip(matrices[name], own, strict=True)}
+        factors |= dict(zip(matrices[name], own, strict=True))
     ranks = {module: down.shape[0] for module, (down, _) in factors.items() if down.shape[0] != adapter.rank}
     power = 0.5 if adapter.rank_stabilized else 1
     config = {
