@@ -12,8 +12,6 @@ from lmtrain.models.mixture_of_experts import Experts
 
 Settings = Mapping[str, Any]
 Layout = Literal["same", "transposed", "pairs", "transposed_pairs"]
-Region = tuple[slice | int, ...]
-Place = tuple[str, Region, Layout]  # a tensor of transformers, the part of our tensor, and the layout
 BIAS_AS_IT_IS: Final = 0.0  # no key of theirs moves it
 
 MIXED: Final[dict[tuple[bool, bool], Layout]] = {  # by whether it is down, and a bias
@@ -22,6 +20,29 @@ MIXED: Final[dict[tuple[bool, bool], Layout]] = {  # by whether it is down, and 
     (True, False): "transposed",
     (True, True): "same",
 }
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor of theirs and its place in ours.
+
+    `layout`: theirs is [inputs, outputs] ("transposed"), as in GPT-2; has the two halves of our rows side by side
+    ("pairs"), as in gpt-oss; or both.
+    """
+
+    name: str
+    region: tuple[slice | int, ...] = ()
+    layout: Layout = "same"
+
+    def of(self, ours: Tensor) -> Tensor:
+        """Return this part of our tensor, a view, as theirs; pairs as a dim of their own, the last one."""
+        view = ours[self.region]
+        if self.layout == "transposed":
+            return view.mT
+        if self.layout == "same":
+            return view
+        pairs = view.unflatten(1, (2, -1)).transpose(1, 2)  # [E, F, 2, ...]
+        return pairs.permute(0, 3, 1, 2) if self.layout == "transposed_pairs" else pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +133,7 @@ def same_function(experts: Settings) -> dict[str, Any]:
     }
 
 
-def expert_places(name: str, tensor: Tensor, family: ExpertFamily) -> Iterator[Place]:
+def expert_parts(name: str, tensor: Tensor, family: ExpertFamily) -> Iterator[Part]:
     """Yield where a tensor of a mixture of experts lies in a layer of theirs."""
     module, _, kind = name.rpartition(".")
     names = {
@@ -122,25 +143,25 @@ def expert_places(name: str, tensor: Tensor, family: ExpertFamily) -> Iterator[P
         "shared.down": f"{family.shared}.down_proj",
     }
     if (found := names.get(module or name)) is not None:
-        yield f"{found}.{kind}" if module else found, (), "same"
+        yield Part(f"{found}.{kind}" if module else found)
     elif module == "shared.gate_up":
         half = tensor.shape[0] // 2
-        yield f"{family.shared}.gate_proj.{kind}", (slice(0, half),), "same"
-        yield f"{family.shared}.up_proj.{kind}", (slice(half, None),), "same"
+        yield Part(f"{family.shared}.gate_proj.{kind}", (slice(0, half),))
+        yield Part(f"{family.shared}.up_proj.{kind}", (slice(half, None),))
     elif family.stacked is None:
         yield from _one_by_one(name, tensor, family)
     else:
         is_down, is_bias = name.startswith("down"), name.endswith("_bias")
         stack = family.stacked[is_down] + ("_bias" if is_bias else "")
-        yield stack, (), MIXED[is_down, is_bias] if family.mixed else "same"
+        yield Part(stack, layout=MIXED[is_down, is_bias] if family.mixed else "same")
 
 
-def _one_by_one(name: str, stack: Tensor, family: ExpertFamily) -> Iterator[Place]:
+def _one_by_one(name: str, stack: Tensor, family: ExpertFamily) -> Iterator[Part]:
     gate, up, down = family.expert
     half = stack.shape[1] // 2
     for expert in range(stack.shape[0]):
         if name == "down":
-            yield f"{down.format(expert)}.weight", (expert,), "same"
+            yield Part(f"{down.format(expert)}.weight", (expert,))
         else:
-            yield f"{gate.format(expert)}.weight", (expert, slice(0, half)), "same"
-            yield f"{up.format(expert)}.weight", (expert, slice(half, None)), "same"
+            yield Part(f"{gate.format(expert)}.weight", (expert, slice(0, half)))
+            yield Part(f"{up.format(expert)}.weight", (expert, slice(half, None)))

@@ -18,9 +18,10 @@ from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.folders import CONFIG, make_folder
 from lmtrain.interop.hf_config import CODE, OWN_TYPE, NoClass, own_config, write_config
+from lmtrain.interop.hf_experts import Part
 from lmtrain.interop.model_settings import MODELS, TARGET, build, complete
 from lmtrain.interop.safetensors_files import MAX_SHARD_BYTES, TensorToWrite, require_finite, write_shards
-from lmtrain.interop.tensor_map import MappedTensor, Part, map_tensors
+from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import (
     add_ends,
     copy_companions,

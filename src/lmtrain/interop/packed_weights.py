@@ -44,22 +44,6 @@ def unpack_fp8(weight: Tensor, scales: Tensor, block: tuple[int, int]) -> Tensor
     return (weight.float() * whole).bfloat16()
 
 
-class TextFiles(WeightFiles):
-    """The files of a folder as if it held its `language_model` alone."""
-
-    def __init__(self, files: WeightFiles) -> None:
-        self.folder, self._names = files.folder, {}
-        for name in files.facts:
-            if (found := TEXT_MODEL.match(name)) or name == HEAD:
-                rest = name[found.end() :] if found else name
-                self._names[rest if rest.startswith(("model.", HEAD)) else f"model.{rest}"] = name
-        self.facts = {name: files.facts[stored] for name, stored in self._names.items()}
-
-    @override
-    def read(self, name: str) -> Tensor:
-        return self.read_from(self.facts[name].file, self._names[name])
-
-
 class PackedFiles(WeightFiles):
     """The files of a folder as if every tensor in few bits were one of bf16, under its own name."""
 
@@ -70,7 +54,7 @@ class PackedFiles(WeightFiles):
             if name.endswith(BLOCKS) and name.removesuffix(BLOCKS) + SCALES in files.facts:
                 experts, rows, groups, half = facts.shape
                 shape = (experts, groups * half * 2, rows)
-                self.facts[name.removesuffix(BLOCKS)] = TensorFacts(facts.file, UNPACKED, shape)
+                self.facts[name.removesuffix(BLOCKS)] = replace(facts, dtype=UNPACKED, shape=shape)
             elif facts.dtype == FP8 and name + INVERSE in files.facts:
                 self.facts[name] = replace(facts, dtype=UNPACKED)
             elif not _is_scale(name, files.facts):
@@ -79,13 +63,10 @@ class PackedFiles(WeightFiles):
     @override
     def read(self, name: str) -> Tensor:
         if name not in self._stored:
-            return unpack_mxfp4(self._read_stored(name + BLOCKS), self._read_stored(name + SCALES))
-        if self._stored[name].dtype == FP8:
-            return unpack_fp8(self._read_stored(name), self._read_stored(name + INVERSE), self._fp8_block)
-        return self._read_stored(name)
-
-    def _read_stored(self, name: str) -> Tensor:
-        return self.read_from(self._stored[name].file, name)
+            return unpack_mxfp4(self._stored[name + BLOCKS].read(), self._stored[name + SCALES].read())
+        tensor = self._stored[name].read()
+        is_packed = self._stored[name].dtype == FP8
+        return unpack_fp8(tensor, self._stored[name + INVERSE].read(), self._fp8_block) if is_packed else tensor
 
 
 def _is_scale(name: str, facts: Mapping[str, TensorFacts]) -> bool:
@@ -115,6 +96,12 @@ def text_model(config: Mapping[str, Any], files: WeightFiles) -> tuple[Mapping[s
     """Return the config and the files of the text model alone, of a model that reads images too."""
     if "vision_config" not in config or not isinstance(config.get("text_config"), dict):
         return config, files
-    files, text = TextFiles(files), config["text_config"]
-    is_tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True)) and HEAD not in files.facts
-    return {**text, "tie_word_embeddings": is_tied, "final_logit_softcapping": None}, files  # the whole has no cap
+    renamed: dict[str, TensorFacts] = {}
+    for name, facts in files.facts.items():
+        if (found := TEXT_MODEL.match(name)) or name == HEAD:
+            rest = name[found.end() :] if found else name
+            renamed[rest if rest.startswith(("model.", HEAD)) else f"model.{rest}"] = facts
+    text = config["text_config"]
+    is_tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True)) and HEAD not in renamed
+    text = {**text, "tie_word_embeddings": is_tied, "final_logit_softcapping": None}  # the whole has no cap
+    return text, WeightFiles(files.folder, renamed)

@@ -30,11 +30,20 @@ MAX_SHARD_BYTES = 5_000_000_000
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """One tensor's entry in a header."""
+    """One tensor's entry in the header of a file."""
 
     file: Path
+    name: str
     dtype: str
     shape: tuple[int, ...]
+
+    def read(self) -> Tensor:
+        """Return the tensor, in the dtype it is stored in; raises DataError for a damaged file."""
+        try:
+            with safe_open(self.file, framework="pt") as file:
+                return file.get_tensor(self.name)
+        except SafetensorError as problem:
+            raise DataError(f"{self.name} in {self.file} cannot be read ({problem}); copy the file again.") from problem
 
 
 @dataclass(frozen=True)
@@ -47,34 +56,25 @@ class TensorToWrite:
 
 
 class WeightFiles:
-    """The tensors of a folder by name, read one by one.
+    """The tensors of a folder by name, read one by one; given `facts` have other names than in the files.
 
     Raises: DataError for a missing, truncated or damaged file.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, facts: dict[str, TensorFacts] | None = None) -> None:
         self.folder = folder
-        self.facts: dict[str, TensorFacts] = {}
-        for file in _files_of(folder):
-            for name, facts in read_header(file).items():
+        self.facts = facts or {}
+        for file in () if facts is not None else _files_of(folder):
+            for name, found in read_header(file).items():
                 if name in self.facts:
                     raise DataError(
                         f"{name} is in {self.facts[name].file} and in {file}; copy the model's folder again."
                     )
-                self.facts[name] = facts
+                self.facts[name] = found
 
     def read(self, name: str) -> Tensor:
         """Return one tensor, in the dtype it is stored in."""
-        return self.read_from(self.facts[name].file, name)
-
-    @staticmethod
-    def read_from(path: Path, name: str) -> Tensor:
-        """Return one tensor of a file, in the dtype it is stored in."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                return file.get_tensor(name)
-        except SafetensorError as problem:
-            raise DataError(f"{name} in {path} cannot be read ({problem}); copy the file again.") from problem
+        return self.facts[name].read()
 
 
 def read_header(file: Path) -> dict[str, TensorFacts]:
@@ -86,7 +86,7 @@ def read_header(file: Path) -> dict[str, TensorFacts]:
     try:
         with safe_open(file, framework="pt") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
-            return {name: TensorFacts(file, it.get_dtype(), tuple(it.get_shape())) for name, it in slices.items()}
+            return {name: TensorFacts(file, name, it.get_dtype(), (*it.get_shape(),)) for name, it in slices.items()}
     except SafetensorError as problem:
         raise DataError(f"{file} is damaged or not a safetensors file ({problem}); copy it again.") from problem
 

@@ -4,16 +4,15 @@ Ours are fused (queries, keys and values; gate and up; all experts of a layer), 
 the region of a tensor of theirs in ours; copies are exact in both directions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import starmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.interop.hf_config import OWN_PREFIX, OWN_TYPE
-from lmtrain.interop.hf_experts import Layout, Place, Region, expert_places
+from lmtrain.interop.hf_experts import Part, expert_parts
 from lmtrain.interop.hf_families import FAMILIES, Family
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.future_tokens import FutureToken
@@ -61,29 +60,6 @@ TRANSPOSED = ("qkv.weight", "output.weight", "feed_forward.up.weight", "feed_for
 
 
 @dataclass(frozen=True)
-class Part:
-    """One tensor of theirs and its place in ours.
-
-    `layout`: theirs is [inputs, outputs] ("transposed"), as in GPT-2; has the two halves of our rows side by side
-    ("pairs"), as in gpt-oss; or both.
-    """
-
-    name: str
-    region: Region
-    layout: Layout = "same"
-
-    def of(self, ours: Tensor) -> Tensor:
-        """Return this part of our tensor, a view, as theirs; pairs as a dim of their own, the last one."""
-        view = ours[self.region]
-        if self.layout == "transposed":
-            return view.mT
-        if self.layout == "same":
-            return view
-        pairs = view.unflatten(1, (2, -1)).transpose(1, 2)  # [E, F, 2, ...]
-        return pairs.permute(0, 3, 1, 2) if self.layout == "transposed_pairs" else pairs
-
-
-@dataclass(frozen=True)
 class MappedTensor:
     """One of our tensors and its parts."""
 
@@ -109,27 +85,25 @@ def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
         if not is_of_adapter(name) and not name.startswith(future)
     }
     if model_type == OWN_TYPE:
-        return [MappedTensor(name, tuple(it.shape), (Part(f"{OWN_PREFIX}{name}", ()),)) for name, it in weights.items()]
+        return [MappedTensor(name, tuple(it.shape), (Part(f"{OWN_PREFIX}{name}"),)) for name, it in weights.items()]
     return [
-        MappedTensor(name, tuple(tensor.shape), tuple(starmap(Part, _places(model, name, tensor, model_type))))
+        MappedTensor(name, tuple(tensor.shape), tuple(_parts(model, name, tensor, model_type)))
         for name, tensor in weights.items()
     ]
 
 
-def _places(model: LanguageModel, name: str, tensor: Tensor, model_type: str) -> Iterator[Place]:
+def _parts(model: LanguageModel, name: str, tensor: Tensor, model_type: str) -> Iterator[Part]:
     names = GPT2_NAMES if isinstance(model, GPT2) else {**LLAMA_NAMES, **FAMILIES[model_type].names}
     if not name.startswith("layers."):
-        yield _named(name, names), (), "same"
+        yield Part(_named(name, names))
         return
     _, layer, rest = name.split(".", 2)
     block = model.get_submodule(f"layers.{layer}")
-    places: Iterable[Place]
     if isinstance(block, LlamaBlock):
-        places = _layer_places(block, rest, tensor, FAMILIES[model_type], names)
+        parts = _layer_parts(block, rest, tensor, FAMILIES[model_type], names)
     else:
-        places = [(_named(rest, names), (), "transposed" if rest.endswith(TRANSPOSED) else "same")]
-    for theirs, region, layout in places:
-        yield f"{names['layers']}.{layer}.{theirs}", region, layout
+        parts = iter([Part(_named(rest, names), layout="transposed" if rest.endswith(TRANSPOSED) else "same")])
+    yield from (replace(part, name=f"{names['layers']}.{layer}.{part.name}") for part in parts)
 
 
 def _named(name: str, names: Mapping[str, str]) -> str:
@@ -138,9 +112,9 @@ def _named(name: str, names: Mapping[str, str]) -> str:
     return names[name] if name in names else f"{names[module]}.{kind}"
 
 
-def _layer_places(
+def _layer_parts(
     block: LlamaBlock, name: str, tensor: Tensor, family: Family, names: Mapping[str, str]
-) -> Iterator[Place]:
+) -> Iterator[Part]:
     module, _, kind = name.rpartition(".")
     if family.recurrent is not None and not isinstance(block.self_attention, SelfAttention):
         names = {**names, **family.recurrent.names}
@@ -149,15 +123,15 @@ def _layer_places(
         and isinstance(block.feed_forward, MixtureOfExperts)
         and name.startswith(FEED_FORWARD)
     ):
-        yield from expert_places(name.removeprefix(FEED_FORWARD), tensor, family.experts)
+        yield from expert_parts(name.removeprefix(FEED_FORWARD), tensor, family.experts)
     elif module == "self_attention.qkv" and module not in names and isinstance(block.self_attention, SelfAttention):
         start = 0
         for letter, width in zip("qkv", block.self_attention.widths, strict=True):
-            yield f"{names['self_attention']}.{letter}_proj.{kind}", (slice(start, start + width),), "same"
+            yield Part(f"{names['self_attention']}.{letter}_proj.{kind}", (slice(start, start + width),))
             start += width
     elif module == "feed_forward.gate_up" and module not in names:
         half = tensor.shape[0] // 2
-        yield f"{names['feed_forward.gate']}.{kind}", (slice(0, half),), "same"
-        yield f"{names['feed_forward.up']}.{kind}", (slice(half, None),), "same"
+        yield Part(f"{names['feed_forward.gate']}.{kind}", (slice(0, half),))
+        yield Part(f"{names['feed_forward.up']}.{kind}", (slice(half, None),))
     else:
-        yield _named(name, names), (), "same"
+        yield Part(_named(name, names))
