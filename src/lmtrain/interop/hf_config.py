@@ -385,10 +385,11 @@ def read_width(config: ForeignConfig, family: Family) -> int:
     """Return the width of feed-forwards, which some configs give as a start of its calculation."""
     if "block_multiple_of" not in family.defaults:
         return config.count(family.width_key)
-    width, multiple = config.count("block_ff_dim", family.width_key), config.get("block_multiple_of")
-    multiplier = config.get("block_ffn_dim_multiplier", default=1.0)
+    width = config.count("block_ff_dim", family.width_key)
+    config.asked |= {"block_multiple_of", "block_ffn_dim_multiplier"}
     if not config.get("block_auto_adjust_ff_dim"):
         return width
+    multiple, multiplier = config.count("block_multiple_of"), config.get("block_ffn_dim_multiplier", default=1.0)
     return -(-int(multiplier * int(2 * width / 3)) // multiple) * multiple
 
 
