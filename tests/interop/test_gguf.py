@@ -12,9 +12,12 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.gguf_file import named_tensors, require_computed_there, write_gguf
+from lmtrain.interop.gguf_file import add_settings, named_tensors, require_computed_there, write_gguf
 from lmtrain.interop.gguf_tokenizer import add_tokenizer
+from lmtrain.interop.hf_config import write_config
+from lmtrain.interop.model_settings import complete
 from lmtrain.interop.tokenizer_files import write_tokenizer
+from lmtrain.run.compose.compose import compose_config
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.interop import families
 from tests.interop.hugging_face import saved, tokens
@@ -144,6 +147,13 @@ def test_every_tensor_of_a_family_has_its_place(name, settings, tmp_path):
     if name == "gemma2":
         norm = model.model.norm.weight.detach().numpy()
         np.testing.assert_allclose(read["output_norm.weight"], norm + 1, rtol=1e-6)
+
+
+def test_an_export_of_lfm2_states_the_width_of_its_layers():
+    config = write_config(complete(compose_config(["model=lfm2_350m"])["model"]))
+    writer = gguf.GGUFWriter(None, "lfm2")
+    add_settings(writer, config, name="a")
+    assert writer.kv_data[0]["lfm2.feed_forward_length"].value == config["intermediate_size"] == 4608
 
 
 REFUSED = {
