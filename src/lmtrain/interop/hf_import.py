@@ -26,7 +26,6 @@ from lmtrain.interop.folders import (
     class_settings,
     make_folder,
     read_config_file,
-    require_free,
 )
 from lmtrain.interop.hf_config import OWN_TYPE, ModelDescription, read_config
 from lmtrain.interop.model_settings import TARGET, build
@@ -122,7 +121,6 @@ def import_folder(model: HuggingFaceModel, out: Path, *, source: str | None = No
         DataError: A weight is infinite or no number, or a tied head differs from its embedding.
         EnvironmentProblem: The folder cannot be written.
     """
-    require_free(out, name="OUT")
     _require_tied_alike(model)
     described = {"model_type": model.description.model_type, "settings": model.description.settings}
     facts = {"source": source or str(model.folder), **described}
@@ -137,7 +135,6 @@ def import_as_is(folder: Path, out: Path, *, source: str, with_tokenizer: bool =
 
     Raises: as `open_hugging_face` and `import_folder`.
     """
-    require_free(out, name="OUT")
     config = class_settings(folder)
     WeightFiles(folder)  # refuses pickled and damaged files
     if (folder / ADAPTER_CONFIG).exists():

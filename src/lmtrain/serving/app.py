@@ -10,6 +10,7 @@ from asyncio import to_thread
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, final
@@ -72,7 +73,8 @@ class Service:
 
     def __init__(self, loaded: LoadedModel, worker: EngineWorker, settings: ServerSettings) -> None:
         self._loaded, self._worker, self._settings = loaded, worker, settings
-        self._format, self._pieces = chat_format(loaded), loaded.tokenizer.bytes_of_ids()
+        self._format = chat_format(loaded)
+        self._writing = partial(Writing, model=loaded.name, pieces=loaded.tokenizer.bytes_of_ids())
         loaded.tokenizer.keep_words(KEPT_WORDS)
 
     async def health(self, request: Request) -> Response:
@@ -104,14 +106,14 @@ class Service:
         """Go on with a conversation."""
         body: ChatBody = await self._body(request, ChatBody)
         asked = await to_thread(body.texts, self._loaded, self._format)
-        writing = Writing(**self._frame(), is_chat=True, counts=body.stream_options.include_usage)
+        writing = self._writing(is_chat=True, counts=body.stream_options.include_usage)
         return await self._answer(request, writing, asked, streams=body.stream)
 
     async def complete(self, request: Request) -> Response:
         """Go on with a text."""
         body: CompletionBody = await self._body(request, CompletionBody)
         asked, counts = await to_thread(body.texts, self._loaded), body.stream_options.include_usage
-        writing = Writing(**self._frame(), is_chat=False, echoes=body.echo, counts=counts)
+        writing = self._writing(is_chat=False, echoes=body.echo, counts=counts)
         return await self._answer(request, writing, asked, streams=body.stream)
 
     async def respond(self, request: Request) -> Response:
@@ -121,9 +123,6 @@ class Service:
         asked = await to_thread(chat.texts, self._loaded, self._format, key="input")
         writing = ResponseWriting(model=self._loaded.name, asked=body)
         return await self._answer(request, writing, asked, streams=body.stream)
-
-    def _frame(self) -> dict[str, Any]:
-        return {"model": self._loaded.name, "pieces": self._pieces}
 
     def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Let a handler answer allowed clients."""

@@ -292,11 +292,6 @@ class LlamaModel(nn.Module):
         self.final_norm = RMSNorm(s["width"], s["norm_eps"], learned=s["norm_weights"])
         self.head = None if s["tie_embeddings"] else nn.Linear(s["width"], s["vocab_size"], bias=False)
 
-    @property
-    def table(self) -> nn.Embedding:
-        """Return the token embedding."""
-        return self.embedding.token
-
     def forward(self, tokens: Tensor, positions: Tensor, documents: Tensor | None) -> Tensor:
         """Run the layers and the last norm: [B, T] -> [B, T, D]."""
         rotary = rotations(positions, self.s)
@@ -325,7 +320,7 @@ class LmtrainForCausalLM(PreTrainedModel, GenerationMixin):
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the table of tokens."""
-        return self.model.table
+        return self.model.embedding.token
 
     def get_output_embeddings(self) -> nn.Module | None:
         """Return the head, None where it is the table of tokens."""
@@ -350,12 +345,11 @@ class LmtrainForCausalLM(PreTrainedModel, GenerationMixin):
         if input_ids.shape[1] > most:
             raise ValueError(f"{input_ids.shape[1]} tokens are more than the {most} that this model was built for.")
         documents = None if attention_mask is None or bool(attention_mask.all()) else attention_mask.long()
-        index = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        positions = index if documents is None else positions_in(documents)
+        positions = positions_in(torch.zeros_like(input_ids) if documents is None else documents)
         hidden = self.model(input_ids, positions, documents)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        weight = self.model.table.weight if self.model.head is None else self.model.head.weight
-        logits = F.linear(hidden[:, kept], weight)
+        head = self.model.head or self.model.embedding.token
+        logits = F.linear(hidden[:, kept], head.weight)
         if cap := self.config.settings.get("logit_soft_cap"):
             logits = cap * torch.tanh(logits.float() / cap)
         loss = None
