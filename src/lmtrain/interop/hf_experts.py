@@ -50,9 +50,10 @@ class ExpertFamily:
     """The experts of a class: settings by key, settings that no key changes, and the places of tensors.
 
     `dense`: layers without experts by a step and a list ("step"), or the first ones ("first"). `shared_count` counts
-    shared experts as wide as one of the others, `shared_key` is their width. `router`, `expert` (of gate, up and down)
-    and `shared` name modules within a layer. `stacked` are gate_up and down of all experts in one tensor each, as
-    they are or, with `mixed`, transposed and with gate and up side by side. `has_choice_key`: a key turns groups on.
+    shared experts as wide as one of the others, `shared_key` is their width. `router`, `experts` and `shared` name
+    modules within a layer, `matrices` gate, up and down within an expert. `stacked` are gate_up and down of all experts
+    in one tensor each, as they are or, with `mixed`, transposed and with gate and up next to each other.
+    `has_choice_key`: a key turns groups on.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -61,7 +62,8 @@ class ExpertFamily:
     shared_key: str | None = None
     shared_count: str | None = None
     router: str = "mlp.gate"
-    expert: tuple[str, str, str] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj")
+    experts: str = "mlp.experts"
+    matrices: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     stacked: tuple[str, str] | None = None
     mixed: bool = False
     shared: str = "mlp.shared_experts"
@@ -157,11 +159,12 @@ def expert_parts(name: str, tensor: Tensor, family: ExpertFamily) -> Iterator[Pa
 
 
 def _one_by_one(name: str, stack: Tensor, family: ExpertFamily) -> Iterator[Part]:
-    gate, up, down = family.expert
+    gate, up, down = family.matrices
     half = stack.shape[1] // 2
-    for expert in range(stack.shape[0]):
+    for number in range(stack.shape[0]):
+        expert = f"{family.experts}.{number}"
         if name == "down":
-            yield Part(f"{down.format(expert)}.weight", (expert,))
+            yield Part(f"{expert}.{down}.weight", (number,))
         else:
-            yield Part(f"{gate.format(expert)}.weight", (expert, slice(0, half)))
-            yield Part(f"{up.format(expert)}.weight", (expert, slice(half, None)))
+            yield Part(f"{expert}.{gate}.weight", (number, slice(0, half)))
+            yield Part(f"{expert}.{up}.weight", (number, slice(half, None)))

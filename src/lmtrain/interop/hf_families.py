@@ -389,11 +389,8 @@ FAMILIES: Final[dict[str, Family]] = {
         experts=ExpertFamily(
             keys=LOCAL_ROUTER,
             router="block_sparse_moe.gate",
-            expert=(
-                "block_sparse_moe.experts.{}.w1",
-                "block_sparse_moe.experts.{}.w3",
-                "block_sparse_moe.experts.{}.w2",
-            ),
+            experts="block_sparse_moe.experts",
+            matrices=("w1", "w3", "w2"),
         ),
     ),
     "olmoe": Family(
