@@ -37,17 +37,14 @@ if TYPE_CHECKING:
 class Kind:
     """What llama.cpp computes for a model type of transformers.
 
-    `permuted` rotates neighbouring pairs of a head, where the weights are for halves. `normalizes` are the weights of
-    the chosen experts. `norms_from_one` takes norms' weights as they are, where the files have what is above 1.
-    `only` are keys of config.json with the one value computed there, `scales` the keys that are written along.
-    `has_factors` divides frequencies by the factors in a separate tensor, as Llama 3.1 does; other `scalings` are by
-    settings. `settings` and `tensors` are of layers in other shapes.
+    `permuted` rotates neighbouring pairs of a head, where the weights are for halves. `norms_from_one` takes norms'
+    weights as they are, where the files have what is above 1. `only` are keys of config.json with the one value
+    computed there, `scales` the keys that are written along. Of `scalings`, llama3 has a tensor of factors that divide
+    frequencies, and the others have settings. `settings` and `tensors` are of layers in other shapes.
     """
 
     name: str
     permuted: bool = False
-    has_factors: bool = False
-    normalizes: bool | None = None
     norms_from_one: bool = False
     activation: str = "silu"
     biases: tuple[str, ...] = ()
@@ -80,6 +77,9 @@ UNTIED: Final = {"tie_word_embeddings": lambda _: False}
 NO_DENSE: Final = {"mlp_only_layers": lambda _: []}
 GEMMA: Final = {"query_pre_attn_scalar": head_width, "tie_word_embeddings": lambda _: True}
 YARN: Final = ("default", "yarn")
+FACTORS: Final = ("default", "linear", "llama3")
+NORMALIZED: Final = {"norm_topk_prob": lambda _: True}
+AS_CHOSEN: Final = {"norm_topk_prob": lambda _: False}
 LATENT: Final = {
     "rope_interleave": lambda _: True,
     "topk_method": lambda it: "greedy" if it["model_type"] == "deepseek_v2" else it["topk_method"],
@@ -92,20 +92,21 @@ DEEPSEEK: Final = Kind(
 EVERY_FOURTH: Final = {"no_rope_layers": lambda it: [int(n % 4 != 0) for n in range(1, it["num_hidden_layers"] + 1)]}
 KINDS: Final = {
     "gpt2": Kind(name="gpt2"),
-    "llama": Kind(name="llama", permuted=True, has_factors=True),
-    "mistral": Kind(name="llama", permuted=True, has_factors=True),
-    "mixtral": Kind(name="llama", permuted=True, has_factors=True),
+    "llama": Kind(name="llama", permuted=True, scalings=FACTORS),
+    "mistral": Kind(name="llama", permuted=True, scalings=FACTORS),
+    "mixtral": Kind(name="llama", permuted=True, scalings=FACTORS),
     "olmoe": Kind(
-        name="olmoe", normalizes=False, only={**UNTIED, "num_key_value_heads": lambda it: it["num_attention_heads"]}
+        name="olmoe",
+        only={**UNTIED, **AS_CHOSEN, "num_key_value_heads": lambda it: it["num_attention_heads"]},
     ),
     "qwen2": Kind(name="qwen2"),
     "qwen3": Kind(name="qwen3"),
-    "qwen2_moe": Kind(name="qwen2moe", normalizes=False, only={**UNTIED, **NO_DENSE}),
-    "qwen3_moe": Kind(name="qwen3moe", normalizes=True, only=NO_DENSE),
+    "qwen2_moe": Kind(name="qwen2moe", only={**UNTIED, **AS_CHOSEN, **NO_DENSE}),
+    "qwen3_moe": Kind(name="qwen3moe", only={**NORMALIZED, **NO_DENSE}),
     "olmo2": Kind(name="olmo2", only=UNTIED),
     "smollm3": Kind(name="smollm3", permuted=True, only=EVERY_FOURTH),
-    "granite": Kind(name="granite", permuted=True, has_factors=True, scales=SCALES),
-    "granitemoe": Kind(name="granitemoe", permuted=True, normalizes=True, scales=SCALES),
+    "granite": Kind(name="granite", permuted=True, scalings=FACTORS, scales=SCALES),
+    "granitemoe": Kind(name="granitemoe", permuted=True, scales=SCALES),
     "gemma2": Kind(
         name="gemma2", norms_from_one=True, activation="gelu_pytorch_tanh", windows=2, only=GEMMA, scales=CAPS
     ),
@@ -133,9 +134,9 @@ KINDS: Final = {
     ),
     "qwen3_next": Kind(
         name="qwen3next",
-        normalizes=True,
         norms_from_one=True,
         only={
+            **NORMALIZED,
             **NO_DENSE,
             "decoder_sparse_step": lambda _: 1,
             "layer_types": lambda it: layers.layer_kinds(it, "linear_attention"),
@@ -157,6 +158,7 @@ SETTINGS: Final = {  # our name of a setting, where it differs from the key's
     "tie_word_embeddings": "tie_embeddings",
     "query_pre_attn_scalar": "attention_multiplier: query_pre_attn_scalar",
     "no_rope_layers": "rotary_pattern: no_rope_layers",
+    "norm_topk_prob": "experts.normalize_weights",
     "mlp_only_layers": "experts.dense_layers",
     "decoder_sparse_step": "experts.dense_layers: decoder_sparse_step",
     "attention_bias": "biases: attention_bias",
@@ -198,29 +200,19 @@ def require_computed_there(config: Config) -> None:
         config, "sliding_attention", every=kind.windows
     ):
         window = None  # its own
-    normalizes = config.get("norm_topk_prob", kind.normalizes)
     scaling = str(rotations(config)[0].get("rope_type", "default"))
     biases = [name for name in ("attention_bias", "mlp_bias") if config.get(name) and name not in kind.biases]
     activation = config.get("hidden_activation", config.get("hidden_act", kind.activation))
     for is_wrong, setting, does in (
         (bool(biases), f"model.biases ({' and '.join(biases)})", "has none in such a model"),
         (activation != kind.activation, f"model.activation ({activation})", f"gates such a model by {kind.activation}"),
-        (
-            scaling not in (*kind.scalings, *(["llama3"] if kind.has_factors else [])),
-            f"model.rope_scaling ({scaling})",
-            "is given other rotations here",
-        ),
+        (scaling not in kind.scalings, f"model.rope_scaling ({scaling})", "is given other rotations here"),
         (
             config.get("activation_function") == ACTIVATION_FUNCTIONS["none"],
             "model.gelu_approximate=none",
             "computes GPT-2 with GELU by tanh",
         ),
         (window is not None, f"model.window_tokens={window}", "attends to all tokens in such a model"),
-        (
-            normalizes is not kind.normalizes and kind.normalizes is not None,
-            f"model.experts.normalize_weights={str(normalizes).lower()}",
-            "weights the experts of such a model in another way",
-        ),
         *_other_values(config, kind),
     ):
         if is_wrong:
