@@ -157,7 +157,7 @@ def require_bounded(content: bytes) -> None:
         for instruction, argument, _ in pickletools.genops(content):
             if instruction.name == "PUT":  # of protocol 0, which nobody writes any more
                 raise UnpicklingError("it has an instruction of protocol 0, PUT")
-            if instruction.name == "LONG_BINPUT" and argument > len(content):
+            if instruction.name == "LONG_BINPUT" and int(argument or 0) > len(content):
                 raise UnpicklingError("it asks for a table longer than itself")
     except ValueError as problem:  # an argument beyond the end, or an unknown instruction
         raise UnpicklingError(one_line(problem)) from problem
