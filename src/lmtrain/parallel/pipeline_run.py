@@ -298,11 +298,15 @@ class PipelineRun:
             self.model.set_reshard_after_backward(is_on)
 
     def _reduce_shards(self) -> None:
-        """Average gradients over the shards' ranks, at the end of a backward pass through nothing: the step's last."""
+        """Average gradients over the shards' ranks, at the end of a backward pass through nothing: the step's last.
+
+        One without reduction goes before: a pass of weights' gradients alone leaves blocks that FSDP2 takes for done.
+        """
         if isinstance(self.model, FSDPModule):
-            self._reduce_in_backward(is_on=True)
-            nothing = torch.zeros((), device=self._device, requires_grad=True)
-            self.model(nothing.clone).backward()
+            for is_last in (False, True):
+                self._reduce_in_backward(is_on=is_last)
+                nothing = torch.zeros((), device=self._device, requires_grad=True)
+                self.model(nothing.clone).backward()
 
     def _sum_gradients(self, scale: float) -> None:
         """Add up gradients: of a tied table over its two stages, then of everything over the copies."""
