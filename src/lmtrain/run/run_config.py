@@ -129,7 +129,7 @@ class RunConfig:
     def changed(self, **groups: Any) -> "RunConfig":
         """Return the reading of the same config with other groups, each a node or plain values."""
         plain = {name: group.values if isinstance(group, Node) else group for name, group in groups.items()}
-        return read_config({**self.values, **plain}, allowed=self.allowed)
+        return read_config({**self.values, **plain}, allowed=self.allowed, like=self)
 
     def checked(self) -> "RunConfig":
         """Return the config with every node checked against the code of its target; this imports torch."""
@@ -148,6 +148,7 @@ class RunConfig:
 COUNTS: Final = ("devices", "num_nodes")  # of the trainer
 OUR_MODULE: Final = {TARGET: "lmtrain.run.builders.own_module.causal_lm"}
 HINTS: Final = get_type_hints(RunConfig)
+LIGHT: Final = ("run", "batch", "budget", "cluster", "health", "experts")  # built when they are read
 SCALARS: Final = {name: kind for name, kind in HINTS.items() if kind in (int, str, bool, str | None, float | None)}
 NODES: Final = tuple(name for name, kind in HINTS.items() if kind is Node and name != "make_trainer")
 KEYS: Final = (
@@ -157,8 +158,10 @@ KEYS: Final = (
 )
 
 
-def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> RunConfig:
+def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = (), like: RunConfig | None = None) -> RunConfig:
     """Read a composed config; the nodes' code is neither imported nor checked here.
+
+    Settings that are those of `like` are not checked again: a plan may try a hundred configs.
 
     Raises:
         ConfigurationError: An unknown key, or an impossible value.
@@ -170,20 +173,18 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
         raise ConfigurationError("callbacks: must have an entry, got []; callbacks.NAME=null switches one off.")
     scalars = {name: check_value(values[name], kind, key=name) for name, kind in SCALARS.items()}
     _require_scalars(scalars)
-    light: dict[str, Any] = {
-        name: Node(name, values[name]).checked(allowed).build() for name in ("run", "batch", "budget", "cluster")
-    }
     values = {"module": OUR_MODULE, **values}  # a config saved by 0.1.0 names none
+    light: dict[str, Any] = {"health": HealthSettings(), "experts": RoutingSettings()}
+    for name in LIGHT:
+        if name in light and name not in values:
+            continue  # a config saved by an earlier version
+        is_same = like is not None and values[name] is like.values.get(name)
+        light[name] = getattr(like, name) if is_same else Node(name, values[name]).checked(allowed).build()
     nodes: dict[str, Any] = {name: Node(name, values[name]) for name in NODES}
-    # A config saved by an earlier version has no such keys.
-    health = Node("health", values["health"]).checked(allowed).build() if "health" in values else HealthSettings()
-    experts = Node("experts", values["experts"]).checked(allowed).build() if "experts" in values else RoutingSettings()
     return RunConfig(
         **scalars,
         **light,
         **nodes,
-        health=health,
-        experts=experts,
         make_trainer=Node("trainer", values["trainer"]),
         trainer=_trainer_settings(values["trainer"]),
         scaling=scaling_of(dict(values)),

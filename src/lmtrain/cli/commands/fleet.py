@@ -18,16 +18,11 @@ from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import parse_quantity, parse_whole
+from lmtrain.cli.commands.plan import FLEET, FLEET_TERMS
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.json_output import print_json
 from lmtrain.run.compose.arguments import parse_arguments
 
-PREFIX: Final = "fleet."
-MODEL_TERMS: Final = ("num_parameters", "tokens", "tokens_per_parameter", "flops")
-TERMS: Final = (
-    *MODEL_TERMS, "num_devices", "hours", "days", "device_hours", "mfu", "usd", "usd_per_gpu_hour", "peak_flops",
-    "device",
-)  # fmt: skip
 # Groups that may stand next to the terms: devices, model and precision. Anything else would have no effect.
 GROUPS: Final = ("cluster", "model", "precision", "batch.context_tokens")
 MOST_CONTEXT: Final = 8192  # tokens, unless typed: models of longer contexts are mostly pretrained in such sequences
@@ -62,11 +57,6 @@ class FleetConfig:
         return held.weights + held.gradients + ADAMW_MOMENTS * held.state
 
 
-def is_fleet(words: Iterable[str]) -> bool:
-    """Return whether a command line asks for the equations rather than for the plan of a config."""
-    return any(word.startswith(PREFIX) for word in words)
-
-
 def plan_fleet(words: list[str], *, as_json: bool = False) -> int:
     """Print the run with every term known, and answer 1 where it does not fit.
 
@@ -90,8 +80,8 @@ def fleet_of(words: list[str]) -> FleetPlan:
     Raises:
         ConfigurationError: An unknown, impossible or contradictory term; or too few.
     """
-    terms = read_terms([word for word in words if word.startswith(PREFIX)])
-    others = [word for word in words if not word.startswith(PREFIX)]
+    terms = read_terms([word for word in words if word.startswith(FLEET)])
+    others = [word for word in words if not word.startswith(FLEET)]
     keys = [word.lstrip("+").partition("=")[0] for word in others]
     for word, key in zip(others, keys, strict=True):
         if key not in GROUPS and not key.startswith(("cluster.", "model.")):
@@ -110,9 +100,11 @@ def read_terms(words: Iterable[str]) -> dict[str, Any]:
     terms: dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
-        name = key.removeprefix(PREFIX)
-        if name not in TERMS:
-            raise ConfigurationError(f"{word}: unknown term; must be one of {', '.join(TERMS)}.{suggest(name, TERMS)}")
+        name = key.removeprefix(FLEET)
+        if name not in FLEET_TERMS:
+            raise ConfigurationError(
+                f"{word}: unknown term; must be one of {', '.join(FLEET_TERMS)}.{suggest(name, FLEET_TERMS)}"
+            )
         target = "hours" if name == "days" else name
         if target in terms:
             raise ConfigurationError(f"{word}: the term is given twice; leave one out.")

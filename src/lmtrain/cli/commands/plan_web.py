@@ -21,8 +21,8 @@ from typing_extensions import override
 from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
-from lmtrain.cli.commands.fleet import PREFIX as FLEET
-from lmtrain.cli.commands.fleet import fleet_of, is_fleet, read_terms
+from lmtrain.cli.commands.fleet import fleet_of, read_terms
+from lmtrain.cli.commands.plan import FLEET, is_fleet
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.run.compose.group_options import file_values
 from lmtrain.run.compose.paths import conf_folder

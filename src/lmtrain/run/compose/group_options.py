@@ -3,7 +3,8 @@
 An option is advised for its own statement of facts, and a new one at once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import yaml
@@ -38,7 +39,8 @@ def option_of(group: str, target: str) -> str:
     return name if name.islower() else next((file.stem for file in files if target_of(file) == target), name)
 
 
-def file_values(word: str) -> dict[str, Any]:
+@cache
+def file_values(word: str) -> Mapping[str, Any]:
     """Return the settings in the file of GROUP=OPTION."""
     group, _, option = word.partition("=")
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader

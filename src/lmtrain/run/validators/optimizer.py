@@ -32,10 +32,10 @@ def require_settings(config: RunConfig) -> None:
     if found is None:
         return
     if config.spread.cuts_parameters and not found.takes_shards:
-        can = [word.rpartition(".")[2] for word, each in options_saying(OWN, OptimizerFacts) if each.takes_shards]
+        cut = {word.rpartition(".")[2] for word, each in options_saying(OWN, OptimizerFacts) if each.takes_shards}
         whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
         rule = f"one of whole parameters with optimizer={option}"
-        raise wrong("strategy", rule, config.strategy.word, f"{whole}, or one of optimizer={', '.join(can)}")
+        raise wrong("strategy", rule, config.strategy.word, f"{whole}, or one of optimizer={', '.join(sorted(cut))}")
     if found.averages_steps:
         rule = f"without decay with optimizer={option}"
         config.require_option(ScheduleFacts, lambda schedule: not schedule.decays, rule, unstated=ScheduleFacts())
