@@ -53,14 +53,13 @@ def import_the_trainer() -> None:
 
 def compose(words: Sequence[str], *, num_ranks: int = 1) -> "Job":
     """Return the job of a command line, checked."""
-    from lmtrain.cli.commands.train import CheckedRun, make_job
+    from lmtrain.cli.commands.train import make_job
     from lmtrain.run.compose.arguments import parse_arguments
     from lmtrain.run.gate import checked_configs
 
     arguments = parse_arguments([*words], world=(num_ranks, 1) if num_ranks > 1 else None)
     ((config, choices),) = checked_configs(arguments)
-    run = CheckedRun(config=config, model=choices.options["model"], overrides=choices.overrides, swept=None)
-    return make_job(run, arguments)
+    return make_job(config, choices, arguments)
 
 
 def train(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmtrain.cli.commands.train import CheckedRun, make_job, train
+from lmtrain.cli.commands.train import make_job, train
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.compose.compose import compose_config
@@ -35,10 +35,11 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 def named(*words: str, is_trial: bool = False) -> Job:
     config = compose_config([word for word in words if not word.startswith("-")])
-    swept = [list(words)] if is_trial else None
+    trials = [list(words)] if is_trial else None
     arguments = parse_arguments(words)
     checked = check(config, allowed=arguments.allowed_targets, typed=words)
-    return make_job(CheckedRun(config=checked, model="llama_tiny", overrides=list(words), swept=swept), arguments)
+    choices: Any = SimpleNamespace(typed=list(words), options={"model": "llama_tiny"})
+    return make_job(checked, choices, arguments, trials=trials)
 
 
 def test_the_flags_of_a_command_are_those_of_its_run_and_its_sweep(jobs: list[Job], tmp_path: Path) -> None:

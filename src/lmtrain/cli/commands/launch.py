@@ -180,7 +180,7 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> NodesJob |
     from lmtrain.run.builders.model import require_strategy_on_paper
     from lmtrain.run.validators.parallelism import require_cluster
 
-    name = run_name(config, choices.typed, choices.options["model"], None)
+    name = run_name(config, choices)
     root = Path(config.run.root)
     run_path(root.absolute(), name)
     require_cluster(config)

@@ -5,7 +5,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from lmtrain.cli.help import HELP_FLAGS, help_page
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
 from lmtrain.json_output import print_json
 from lmtrain.launch.detect import AGENT, OuterLauncher, outer_launcher
-from lmtrain.run.compose.arguments import Arguments, parse_arguments
+from lmtrain.run.compose.arguments import Arguments, Choices, parse_arguments
 from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.tracking.redaction import redact_text
@@ -76,7 +76,7 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     runs = _checked(arguments, outer)
     if arguments.show:
         return 0
-    if runs[0].swept is not None:
+    if runs[0][1].is_trial:
         jobs = [replace(job, program=program) for job in _jobs_of_trials(runs, arguments)]
         from lmtrain.run.sweeps.grid import grid_folder, run_grid
 
@@ -84,61 +84,39 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
         return run_grid(jobs, settings)
     from lmtrain.run.execution.start import start
 
-    job = _built(make_job(runs[0], arguments), outer)
+    job = _built(make_job(*runs[0], arguments), outer)
     tell(job.folder)
     return start(replace(job, began=began, program=program), outer=outer)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckedRun:
-    """A run that has passed the gate: its model option, its overrides, and those of all trials of its sweep."""
-
-    config: "RunConfig"
-    model: str
-    overrides: list[str]
-    swept: list[list[str]] | None
-
-    @property
-    def name(self) -> str:
-        """Return the run's name: as given, else after its model and overrides; a trial's is below a given one."""
-        return run_name(self.config, self.overrides, self.model, self.swept)
-
-
-def _checked(arguments: Arguments, outer: OuterLauncher | None) -> list[CheckedRun]:
+def _checked(arguments: Arguments, outer: OuterLauncher | None) -> "list[tuple[RunConfig, Choices]]":
     """Compose the config of a command line, or each of a grid's trials, and let it through the gate."""
     from lmtrain.run.gate import checked_configs, naming_trial
     from lmtrain.run.validators.parallelism import require_launcher
 
     found = checked_configs(arguments, even_shown=True)
     typed = [choices.typed for _, choices in found]
-    runs: list[CheckedRun] = []
     for number, (config, choices) in enumerate(found):
         with naming_trial(typed, number) if choices.is_trial else nullcontext():
-            run = CheckedRun(
-                config=config,
-                model=choices.options["model"],
-                overrides=choices.typed,
-                swept=typed if choices.is_trial else None,
-            )
             require_launcher(config.trainer, is_launched=outer is not None)
             if config.resume == "must":
                 from lmtrain.run.stored_runs.resume import require_begun
 
-                require_begun(run_path(Path(config.run.root).absolute(), run.name))
-            runs.append(run)
-    return runs
+                name = run_name(config, choices, typed if choices.is_trial else None)
+                require_begun(run_path(Path(config.run.root).absolute(), name))
+    return found
 
 
-def _jobs_of_trials(runs: Sequence[CheckedRun], arguments: Arguments) -> "list[Job]":
+def _jobs_of_trials(runs: "Sequence[tuple[RunConfig, Choices]]", arguments: Arguments) -> "list[Job]":
     """Return the jobs of all trials of a grid, each checked and built on the meta device."""
     from lmtrain.run.execution.meta_build import build_on_meta
     from lmtrain.run.gate import naming_trial
 
     jobs: list[Job] = []
-    typed = [run.overrides for run in runs]
-    for number, run in enumerate(runs):
+    typed = [choices.typed for _, choices in runs]
+    for number, (config, choices) in enumerate(runs):
         with naming_trial(typed, number):
-            jobs.append(build_on_meta(make_job(run, arguments), is_alone=False))
+            jobs.append(build_on_meta(make_job(config, choices, arguments, trials=typed), is_alone=False))
     return jobs
 
 
@@ -151,11 +129,12 @@ def one_job(arguments: Arguments, *, is_trial: bool = False) -> "Job":
     runs = _checked(arguments, None)
     if len(runs) > 1:
         raise ConfigurationError(f"the arguments give {len(runs)} runs; a sweep is for `lmtrain train -m`.")
+    ((config, choices),) = runs
     if is_trial:
         from lmtrain.run.execution.meta_build import build_on_meta
 
-        return build_on_meta(make_job(replace(runs[0], swept=[runs[0].overrides]), arguments), is_alone=False)
-    return _built(make_job(runs[0], arguments), None)
+        return build_on_meta(make_job(config, choices, arguments, trials=[choices.typed]), is_alone=False)
+    return _built(make_job(config, choices, arguments), None)
 
 
 def _built(job: "Job", outer: OuterLauncher | None) -> "Job":
@@ -167,31 +146,37 @@ def _built(job: "Job", outer: OuterLauncher | None) -> "Job":
     return build_on_meta(job, is_alone=outer is None and job.config.trainer.devices == 1)
 
 
-def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: Sequence[Sequence[str]] | None) -> str:
-    """Return a run's name: as given, else after its model and overrides; trials get a folder each below a given one."""
+def run_name(config: "RunConfig", choices: Choices, trials: Sequence[Sequence[str]] | None = None) -> str:
+    """Return a run's name: as given, else after its model and overrides; a trial's is in a folder of a given one.
+
+    `trials` are the overrides of all trials of its sweep.
+    """
     from lmtrain.run.stored_runs.job import default_name
 
-    keys = [key_of(word) for word in {word for trial in swept or () for word in trial}]
-    unnamed = default_name(model, overrides, swept={key for key in keys if keys.count(key) > 1})
+    keys = [key_of(word) for word in {word for trial in trials or () for word in trial}]
+    unnamed = default_name(choices.options["model"], choices.typed, swept={key for key in keys if keys.count(key) > 1})
     given = config.run.name
-    return unnamed if given is None else given if swept is None else f"{given}/{unnamed}"
+    return unnamed if given is None else given if trials is None else f"{given}/{unnamed}"
 
 
-def make_job(run: CheckedRun, arguments: Arguments) -> "Job":
-    """Choose a checked run's strategy where it is to be chosen, and return its job."""
-    keep_caches_in(Path(run.config.run.cache))  # before the import of torch's compiler, which reads it once
+def make_job(
+    config: "RunConfig", choices: Choices, arguments: Arguments, *, trials: Sequence[Sequence[str]] | None = None
+) -> "Job":
+    """Choose a checked run's strategy where it is to be chosen, and return its job; `trials` as in `run_name`."""
+    keep_caches_in(Path(config.run.cache))  # before the import of torch's compiler, which reads it once
     from lmtrain.run.planning.strategy_choice import with_strategy
     from lmtrain.run.stored_runs.job import Job, short_hash
 
-    config, chosen = with_strategy(run.config)
+    name = run_name(config, choices, trials)
+    config, chosen = with_strategy(config)
     outer = outer_launcher(os.environ)
-    if chosen and run.swept is None and (outer is None or outer.rank == 0):
+    if chosen and trials is None and (outer is None or outer.rank == 0):
         print(chosen, flush=True)
     return Job(
         config=config,
-        overrides=run.overrides,
-        name=run.name,
+        overrides=choices.typed,
+        name=name,
         root=str(Path(config.run.root).absolute()),
-        sweep=None if run.swept is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
+        sweep=None if trials is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
         config_dir=arguments.config_dir,
     )
