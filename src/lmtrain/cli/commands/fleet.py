@@ -18,7 +18,7 @@ from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import parse_quantity, parse_whole
-from lmtrain.cli.commands.plan import FLEET, FLEET_TERMS
+from lmtrain.cli.fleet_terms import FLEET, FLEET_TERMS
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.json_output import print_json
 from lmtrain.run.compose.arguments import parse_arguments

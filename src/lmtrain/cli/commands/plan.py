@@ -1,10 +1,10 @@
 """`lmtrain plan`: a training config's memory, time and cost, from the very config of the training."""
 
 import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.cli.fleet_terms import FLEET_TERMS, is_fleet
 from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.json_output import print_json
@@ -13,11 +13,6 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.task import require_parts_of_task
 from lmtrain.training.lean_import import collecting_later
 
-FLEET: Final = "fleet."
-FLEET_TERMS: Final = (
-    "num_parameters", "tokens", "tokens_per_parameter", "flops", "num_devices", "hours", "days", "device_hours", "mfu",
-    "usd", "usd_per_gpu_hour", "peak_flops", "device",
-)  # fmt: skip
 END: Final = f"""\
 lmtrain plan model=llama_3_8b cluster=h100_8x strategy=fsdp \\
     budget.tokens=160B batch.context_tokens=8192 batch.tokens_per_step=1048576
@@ -28,11 +23,6 @@ terms that are left out are computed. TERM is one of
 
 Ends with 1 where the run does not fit its devices or its budget; the last lines
 then name the nearest change that does."""
-
-
-def is_fleet(words: Iterable[str]) -> bool:
-    """Return whether a command line asks for the equations rather than for the plan of a config."""
-    return any(word.startswith(FLEET) for word in words)
 
 
 def plan(words: list[str], *, program: str = "lmtrain plan") -> int:

@@ -22,7 +22,7 @@ from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
 from lmtrain.cli.commands.fleet import fleet_of, read_terms
-from lmtrain.cli.commands.plan import FLEET, is_fleet
+from lmtrain.cli.fleet_terms import FLEET, is_fleet
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.run.compose.group_options import file_values
 from lmtrain.run.compose.paths import conf_folder
