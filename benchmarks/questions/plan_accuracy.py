@@ -23,7 +23,6 @@ from lmtrain.accounting.training_plan.speed import sent_in_step
 from lmtrain.accounting.training_plan.step_time import PlannedModel, modelled_step, rates_of
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.choices import setting_on_paper
-from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import read_config
 
 H100: Final = DEVICES["NVIDIA H100 80GB HBM3"]
@@ -288,7 +287,11 @@ def inputs(row: Row) -> tuple[Setting, BatchPlan, PlannedModel]:
         num_stages=spread.pipeline.num_stages,
     )
     shape, parameters = setting.facts.shape, setting.facts.parameters
-    return setting, batch, planned_model(config, shape, parameters, flops_per_token(shape, batch.context_tokens))
+    return (
+        setting,
+        batch,
+        PlannedModel(shape=shape, parameters=parameters, flops=flops_per_token(shape, batch.context_tokens)),
+    )
 
 
 def explaining_rate(row: Row) -> str:

@@ -127,6 +127,10 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
         attention_multiplier=0.7, window_tokens=5, window_pattern="SL", window_rope_base=100.0, tie_embeddings=True,
     ),
 }  # fmt: skip
+# Heads of keys that no group of two divides: one, or three of GPT-2's.
+for each in ("llama", "nano", "capped", "sinks"):
+    MODELS[f"{each}_1"] = partial(MODELS[each], num_kv_heads=1)
+MODELS["gpt2_odd"] = partial(GPT2, width=24, num_layers=2, num_heads=3)
 OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "adamw": partial(adamw, lr=1e-2, eps=1e-4),  # eps above the rounding of gradients that are zero on paper
     "muon": partial(

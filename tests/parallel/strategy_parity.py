@@ -64,15 +64,15 @@ def losses_along(legs: Sequence[Found]) -> dict[int, float]:
     return {step: loss for leg in legs for step, loss in leg["losses"].items()}
 
 
-def require_same(found: Found, expected: Found) -> None:
+def require_same(found: Found, expected: Found, *, relative: float = RELATIVE) -> None:
     """Hold one training to another: losses, norms, tokens, and every parameter's gradient and weight."""
     for kind in ("losses", "norms"):
-        assert found[kind] == pytest.approx(expected[kind], rel=RELATIVE), kind
+        assert found[kind] == pytest.approx(expected[kind], rel=relative), kind
     assert found["tokens"] == expected["tokens"]
     require_same_end(found, expected)
     for name, tensor in found["gradients"].items():
         wanted = expected["gradients"][name]
-        _require_close(tensor, wanted, atol=max(RELATIVE * wanted.abs().max().item(), 1e-8), name=f"gradient of {name}")
+        _require_close(tensor, wanted, atol=max(relative * wanted.abs().max().item(), 1e-8), name=f"gradient of {name}")
 
 
 def require_same_end(found: Found, expected: Found, *, atol: float = OF_WEIGHTS) -> None:

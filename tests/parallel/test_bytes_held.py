@@ -17,6 +17,7 @@ from lmtrain.cli.commands.simulate import simulate
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.parallel.context_slices import slice_sequences
 from lmtrain.parallel.tensor_layers import Regions
 from lmtrain.parallel.tensor_parallel import cut_model
 from lmtrain.run.builders.model import build_strategy
@@ -149,6 +150,18 @@ def test_activations_of_a_tensor_group(experts: Experts | None) -> None:
     with fake_mesh(num_ranks) as mesh:
         cut_model(model, Regions(mesh["data_parallel"]))
         assert kept_by(model) == pytest.approx((alone + (num_ranks - 1) * gathered) / num_ranks, rel=0.1)
+
+
+def test_activations_of_a_context_group_with_one_head_of_keys() -> None:
+    """To 10%, as above: each rank keeps the keys and values of all tokens next to its slice."""
+    sizes = {"width": 64, "num_layers": 4, "num_heads": 4, "num_kv_heads": 1, "feed_forward_width": 128}
+    model = Llama(**sizes, vocab_size=8, max_context_tokens=64)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    alone, num_ranks = kept_by(model), 4
+    keys = 4 * 2 * 64 * 2 * 16 * 4
+    with fake_mesh(num_ranks) as mesh:
+        slice_sequences(model, mesh["data_parallel"])
+        assert kept_by(model) == pytest.approx((alone + (num_ranks - 1) * keys) / num_ranks, rel=0.1)
 
 
 def test_the_simulation_is_that_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

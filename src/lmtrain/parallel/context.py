@@ -1,7 +1,7 @@
 """Context parallelism: the ranks of a group share each sequence, FSDP2 shards the weights over all ranks.
 
-DeepSpeed Ulysses, arXiv 2309.14509: every rank has a slice of the sequence, and all of it within attention, for a share
-of the heads. Attention kernels, documents and windows are those of one process.
+Every rank has a slice of the sequence. Within attention it has all of it for a share of the heads, where the group
+divides them (parallel/ulysses.py), else the keys and values of all tokens (parallel/gathered_keys.py).
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""A model's sizes against the ranks that share its layers out: parts of every matrix, or heads of a shared sequence.
+"""A model's sizes against the ranks that share its layers out: parts of every matrix, or shares of the experts.
 
 The same for a built model and, without torch, for a plan's config; `sizes` are by their settings' names.
 """
@@ -12,7 +12,7 @@ VOCABULARY: Final = "vocab_size"
 HEADS: Final = ("num_heads", "num_kv_heads")
 SHARED_WIDTH: Final = "experts.shared_width"
 UNCUT: Final = ("num_future_tokens",)  # settings whose layers no group shares
-UNSHARED: Final = ("recurrent_layers", "latent_attention")  # nor a context group
+UNSHARED: Final = ("recurrent_layers",)  # nor a context group
 OF_STATES: Final = ("recurrent_layers.num_key_heads", "recurrent_layers.num_groups")
 SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width", SHARED_WIDTH, "experts.dense_width", *OF_STATES, "width")
 
@@ -42,25 +42,6 @@ def require_expert_shares(num_ranks: int, num_experts: int | None) -> None:
         raise ConfigurationError(
             f"strategy.expert_size={num_ranks} does not divide model.experts.num_experts={num_experts}. Did you mean "
             f"{_nearest(num_ranks, num_experts)}?"
-        )
-
-
-def require_shares(
-    num_ranks: int, sizes: Mapping[str, int], *, smears_keys: bool = False, norms_all_heads: bool = False
-) -> None:
-    """Refuse a model without as many heads for each rank of a context group."""
-    for name in HEADS:
-        if (number := sizes.get(name, 0)) % num_ranks:
-            nearest = _nearest(num_ranks, number)
-            instead = nearest if nearest > 1 else "strategy=fsdp"
-            raise ConfigurationError(
-                f"strategy.context_size={num_ranks} does not divide model.{name}={number} over its ranks. "
-                f"Did you mean {instead}?"
-            )
-    if norms_all_heads and smears_keys:
-        raise ConfigurationError(
-            "model.key_smear=true reads the keys of earlier slices, and model.qk_norm_over=width those of all "
-            "heads. Did you mean model.qk_norm_over=head, or strategy=fsdp?"
         )
 
 

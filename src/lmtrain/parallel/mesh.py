@@ -26,6 +26,7 @@ from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.stages import StagedModel
 from lmtrain.parallel.compilation import compile_blocks
+from lmtrain.parallel.context_slices import require_slices, slice_sequences
 from lmtrain.parallel.experts import ExpertGroups, balance_over_ranks, require_expert_shares
 from lmtrain.parallel.pipeline_parts import cut_layers, require_staged, twin_on_meta
 from lmtrain.parallel.pipeline_run import PipelineRun
@@ -34,7 +35,6 @@ from lmtrain.parallel.sharded_strategy import FullyShardedStrategy
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.parallel.tensor_layers import Regions, TensorLayout
 from lmtrain.parallel.tensor_parallel import cut_model, require_cuts
-from lmtrain.parallel.ulysses import HeadExchange, require_shares, share_heads
 
 MODEL, AVERAGE = "language_model.", "weight_average."  # of names in the module that trains
 AXES: Final = ("copies", "shards", "stages", "tensor")
@@ -131,7 +131,7 @@ def require_fit(model: LanguageModel, *, spread: ModelSpread, num_ranks: int) ->
     if spread.tensor_ranks > 1:
         require_cuts(model, num_ranks=spread.tensor_ranks)
     if spread.context_ranks > 1:
-        require_shares(model, num_ranks=spread.context_ranks)
+        require_slices(model)
     if spread.expert_ranks > 1:
         num_shards = spread.num_shards(num_ranks) // spread.expert_ranks
         require_expert_shares(model, num_ranks=spread.expert_ranks, num_shards=num_shards)
@@ -247,9 +247,7 @@ class MeshStrategy(FullyShardedStrategy):
             self._layout = cut_model(model, Regions(groups.grid["tensor"]))
             enter = self._layout.regions.enter
         if spread.context_ranks > 1:
-            exchange = HeadExchange(groups.of_context(spread.context_ranks))
-            share_heads(model, exchange)
-            enter = exchange.enter
+            enter = slice_sequences(model, groups.of_context(spread.context_ranks)).enter
         if layers is not None:
             assert isinstance(model, StagedModel)
             stages, context = groups.grid["stages"].get_group(), self.precision_plugin.forward_context

@@ -1,9 +1,8 @@
 """Context parallelism by all-to-all (DeepSpeed Ulysses, arXiv 2309.14509).
 
-Each rank of a context group holds a slice of the sequence. An all-to-all turns slices of all heads into the whole
-sequence of some heads for attention, and another one turns them back; its gradient is the other one. Weights stay
-whole, and their gradients are parts of a sum over the group. The messages are torch's functional collectives, which the
-compiler takes into its graphs.
+An all-to-all turns slices of all heads into the whole sequence of some heads for attention, and another one turns them
+back; its gradient is the other one. The messages are torch's functional collectives, which the compiler takes into its
+graphs.
 B batch, T tokens, t tokens of a slice, H heads, h heads of a rank, R ranks, K head width, D width.
 """
 
@@ -12,78 +11,38 @@ from functools import partial
 from typing import Any, Final, final
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional as F
 from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError
-from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2, GPT2Block
-from lmtrain.models.head import Loss, LossTotal, OutputHead
-from lmtrain.models.latent_attention import LatentAttention
 from lmtrain.models.llama import Llama, LlamaBlock
-from lmtrain.models.mixers import RecurrentLayer
 from lmtrain.models.self_attention import SelfAttention
-from lmtrain.models.stages import LayerStream
-from lmtrain.parallel import group_sizes
-from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, Group, gathered, share_smear, summed
-from lmtrain.parallel.tensor_parallel import after, divide_heads, head_sizes, norms_all_heads
+from lmtrain.parallel.sequence_slices import SequenceSlices, score_slices, slice_embeddings, slice_first_input
+from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, gathered, share_smear
+from lmtrain.parallel.tensor_parallel import after, divide_heads
 
 FEATURES: Final = 2  # the axis of heads
 
 
 @final
-class HeadExchange:
-    """The moves within one context group.
-
-    A sequence not divided by it, as of a text being written, stays whole on every rank, its heads alone shared out.
-    """
-
-    def __init__(self, mesh: DeviceMesh) -> None:
-        self.num_ranks, self.rank = mesh.size(), mesh.get_local_rank()
-        self.group = Group(mesh.get_group().group_name, self.num_ranks, self.rank)
-        self._is_sliced = False
-
-    def enter(self, num_tokens: int) -> int:
-        """Slice sequences of this length, or leave them whole; return the tokens of each on this rank."""
-        self._is_sliced = num_tokens % self.num_ranks == 0
-        return num_tokens // self.num_ranks if self._is_sliced else num_tokens
-
-    def slice(self, x: Shaped[Tensor, "B T *D"]) -> Shaped[Tensor, "B t *D"]:
-        """Keep this rank's slice of the sequence: of its gradient, too, this rank's part."""
-        self.enter(x.shape[SEQUENCE])
-        return x.chunk(self.num_ranks, dim=SEQUENCE)[self.rank].contiguous() if self._is_sliced else x
-
-    def gather(self, x: Float[Tensor, "B t D"]) -> Float[Tensor, "B T D"]:
-        """Put slices together, without a gradient."""
-        return gathered(x, self.group) if self._is_sliced else x
+class HeadExchange(SequenceSlices):
+    """Slices, and the moves between them and heads; of a sequence that stays whole heads alone are shared out."""
 
     def to_heads(self, x: Float[Tensor, "B t E"], parts: Sequence[int]) -> Float[Tensor, "B T F"]:
         """Give each rank the whole sequence of its share of the features of each fused part."""
-        if self._is_sliced:
+        if self.is_sliced:
             return _Exchange.apply(x, self.group.name, self.num_ranks, tuple(parts), True)  # noqa: FBT003
         return _by_ranks(x, parts, self.num_ranks)[self.rank]
 
     def to_slices(self, x: Float[Tensor, "B T F"]) -> Float[Tensor, "B t E"]:
         """Give each rank its slice of all features."""
-        if self._is_sliced:
+        if self.is_sliced:
             whole = (x.shape[FEATURES] * self.num_ranks,)
             return _Exchange.apply(x, self.group.name, self.num_ranks, whole, False)  # noqa: FBT003
         assert not torch.is_grad_enabled(), "sequences of training are divided"
         return gathered(x.transpose(SEQUENCE, FEATURES), self.group).transpose(SEQUENCE, FEATURES)
-
-    def total(self, *sums: Tensor) -> tuple[Tensor, ...]:
-        """Add up sums over slices, in one message: the same on all ranks, the first alone with a gradient.
-
-        Every rank differentiates the total, so that a mean over ranks of their gradients is that of the totals.
-        """
-        if not self._is_sliced:
-            return sums
-        whole = summed(torch.stack([one.detach().double() for one in sums]), self.group).unbind()
-        first, *others = (total.to(one.dtype, copy=True) for total, one in zip(whole, sums, strict=True))
-        return _Total.apply(sums[0], first, self.num_ranks), *others
 
 
 class _Exchange(torch.autograd.Function):
@@ -100,22 +59,6 @@ class _Exchange(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         back = _slices_of_heads if ctx.to_heads else _heads_of_slices
         return back(gradient, ctx.group, ctx.num_ranks, ctx.parts), None, None, None, None
-
-
-class _Total(torch.autograd.Function):
-    """A sum over the slices of all ranks, differentiated on each of them."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, of_slice: Tensor, whole: Tensor, num_ranks: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        del of_slice
-        ctx.num_ranks = num_ranks
-        return whole.clone()
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return gradient * ctx.num_ranks, None, None
 
 
 def _heads_of_slices(
@@ -147,54 +90,21 @@ def _exchanged(x: Float[Tensor, "R B t F"], group: str) -> Float[Tensor, "R B t 
     return OPERATORS.wait_tensor(OPERATORS.all_to_all_single(x.contiguous(), ones, ones, group))
 
 
-def require_shares(model: nn.Module, *, num_ranks: int) -> None:
-    """Refuse a model whose heads cannot be shared by `num_ranks` ranks."""
-    if not isinstance(model, GPT2 | Llama):
-        raise ConfigurationError(
-            f"{type(model).__name__} has no shares of heads for a context group, GPT2 and Llama have; use "
-            "strategy=fsdp."
-        )
-    if model.num_future_tokens:
-        raise group_sizes.no_cuts("num_future_tokens")
-    for block in model.layers:
-        assert isinstance(block, GPT2Block | LlamaBlock)
-        attention = block.self_attention if isinstance(block, LlamaBlock) else None
-        if isinstance(attention, LatentAttention):
-            raise group_sizes.no_cuts("latent_attention")
-        if isinstance(attention, RecurrentLayer):
-            raise group_sizes.no_cuts("recurrent_layers")
-        smear = attention.key_smear if isinstance(attention, SelfAttention) else None
-        group_sizes.require_shares(
-            num_ranks,
-            head_sizes(block),
-            smears_keys=smear is not None,
-            norms_all_heads=attention is not None and norms_all_heads(attention),
-        )
-
-
-def share_heads(model: LanguageModel, exchange: HeadExchange) -> None:
+def share_heads(model: GPT2 | Llama, exchange: HeadExchange) -> None:
     """Let a model compute with a slice of the sequence, and within attention with a share of the heads."""
-    require_shares(model, num_ranks=exchange.num_ranks)
     if isinstance(model, GPT2):
         for block in model.layers:
             assert isinstance(block, GPT2Block)
             _share(block.qkv, block.output, block.fused_rows["qkv.weight"], exchange)
             block.num_heads //= exchange.num_ranks
-        model.layers[0].register_forward_pre_hook(lambda _, inputs: (exchange.slice(inputs[0]), *inputs[1:]))
+        slice_first_input(model, exchange)
     else:
-        assert isinstance(model, Llama)
         _share_llama(model, exchange)
-    _end(model, exchange)
+    score_slices(model, exchange)
 
 
 def _share_llama(model: Llama, exchange: HeadExchange) -> None:
-    embedding = model.embedding
-    if embedding.smear is not None:
-        embedding.register_forward_hook(after(exchange.slice))
-    else:
-        for table in (embedding.token, embedding.bigram):
-            if table is not None:
-                table.register_forward_pre_hook(lambda _, inputs: (exchange.slice(inputs[0]),))
+    slice_embeddings(model, exchange)
     for table in model.value_embeddings.values():
         assert isinstance(table, nn.Embedding)
         _share_table(table, exchange)
@@ -245,25 +155,6 @@ def _share_table(table: nn.Embedding, exchange: HeadExchange) -> None:
         return F.embedding(input, table.weight.chunk(exchange.num_ranks, dim=1)[exchange.rank])
 
     table.forward = forward
-
-
-def _end(model: GPT2 | Llama, exchange: HeadExchange) -> None:
-    """Let each rank score its own tokens, and all report the sums of the whole sequence."""
-    end, score, logits = model.end, model.score, model.logits
-
-    def of_slice(stream: LayerStream) -> tuple[Tensor, Tensor | None]:
-        hidden, penalty = end(stream)
-        return hidden, None if penalty is None else exchange.total(penalty)[0]
-
-    def of_whole(head: OutputHead, hidden: Tensor, targets: Tensor, loss: Loss) -> LossTotal:
-        return LossTotal(*exchange.total(*score(head, hidden, exchange.slice(targets), loss)))
-
-    def all_logits(hidden: Tensor) -> Tensor:
-        return logits(exchange.gather(hidden))
-
-    replaced: dict[str, Any] = {"end": of_slice, "score": of_whole, "logits": all_logits}
-    for name, replacement in replaced.items():
-        setattr(model, name, replacement)
 
 
 def _as_it_is(x: Tensor) -> Tensor:

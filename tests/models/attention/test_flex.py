@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import flex_attention as torch_flex
 
-from lmtrain.models.attention.base import seen_tokens
+from lmtrain.models.attention.base import Prepared, seen_tokens
+from lmtrain.models.attention.eager import mix_seen
 from lmtrain.models.attention.flex import BLOCK_TOKENS, Flex, block_mask
 from tests.models.attention.kernel_checks import check_against_eager, qkv, rows_of_documents
 
@@ -54,6 +55,18 @@ def test_blocks_are_sorted_as_a_look_at_every_pair_would(num_tokens, window_toke
     below = torch.ones_like(every[0]).tril(-1)
     below[-1] &= rest == 0  # rows that are not there would have seen less
     assert not (every & below & ~wholly).any()  # and no mask is applied where all is seen
+
+
+@pytest.mark.parametrize("first_row", [1, 128, 290])
+@pytest.mark.parametrize("window_tokens", [None, 70])
+def test_blocks_of_the_last_rows_show_what_those_rows_see(first_row: int, window_tokens: int | None) -> None:
+    documents = rows_of_documents(400, mean_tokens=90)
+    mask = block_mask(documents, num_tokens=400, window_tokens=window_tokens, device=CPU, first_row=first_row)
+    seen = seen_tokens(400, window_tokens=window_tokens, device=CPU, documents=documents)[..., first_row:, :]
+    q, k, v = qkv(num_tokens=400, gradients=False)
+    rows = q[:, :, first_row:]
+    made = Flex()(rows, k, v, documents=Prepared({None: mask}))
+    torch.testing.assert_close(made, mix_seen(rows, k, v, seen), rtol=1e-5, atol=1e-5)  # fp32
 
 
 @pytest.mark.parametrize("window_tokens", [None, 9])

@@ -46,9 +46,9 @@ class Stream:
     """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and its layers.
 
     `share_again` is the share of layers with a second forward pass in the backward pass. `attention_bytes` are those of
-    all layers' queries, keys, values and mixed values, `kv_bytes` of keys and values alone, `expert_bytes` of each
-    token's copies for its experts, `stage_bytes` what one stage of a pipeline sends to the next, and `tied_bytes` the
-    gradient of a table on the first stage and the last.
+    all layers' queries, keys, values and mixed values, `kv_bytes` of keys and values alone, of `num_kv_heads` a layer;
+    `expert_bytes` of each token's copies for its experts, `stage_bytes` what one stage of a pipeline sends to the next,
+    and `tied_bytes` the gradient of a table on the first stage and the last.
     """
 
     num_tokens: int
@@ -57,6 +57,7 @@ class Stream:
     share_again: float = 0.0
     attention_bytes: float = 0.0
     kv_bytes: float = 0.0
+    num_kv_heads: int = 0
     expert_bytes: float = 0.0
     stage_bytes: float = 0.0
     tied_bytes: float = 0.0
@@ -79,6 +80,13 @@ class Stream:
         their way out, the gradients of both in the backward pass, and once more those of layers computed again.
         """
         return (2 + self.share_again) * self.attention_bytes * (num_ranks - 1) / num_ranks**2
+
+    def gathered(self, num_ranks: int) -> float:
+        """Return the bytes sent by one of `num_ranks` ranks in a micro-step for the keys and values of all slices.
+
+        They are gathered, their gradients scattered back, and gathered once more in layers computed again.
+        """
+        return (2 + self.share_again) * self.kv_bytes * (num_ranks - 1) / num_ranks
 
     def dispatched(self, num_ranks: int) -> float:
         """Return the bytes sent by one of `num_ranks` ranks in a micro-step for experts elsewhere, evenly chosen.
@@ -111,13 +119,13 @@ class ModelSpread:
     a single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of a gradient as it is
     sent. `tensor_ranks` neighbours compute each product together, with a part of every matrix, on the same tokens;
     shards and copies are then of a rank's part. `context_ranks` neighbours have a slice each of the same sequences,
-    exchanged with heads (Ulysses) or round a ring, where the slices `go_round` (published rows: no strategy here
-    does). `expert_ranks` neighbours have a share of each layer's experts each, for the tokens of all of them. The
-    stages of a `pipeline` are next to one another, outside of tensor groups. `is_general`: another strategy is the
-    usual name of most of its settings. `chooses`: a plan for a known device may put another strategy in its place.
-    `most_ranks` None sets no limit. `meets_every_steps`: each rank is a worker stepping by its own gradients, and
-    sends every weight's delta once in that number of steps; None averages gradients at every step. `kept_bytes` are
-    those of a parameter next to weight, gradient and optimizer state.
+    exchanged with heads (Ulysses) where they divide the heads of keys, else gathered, or round a ring, where the
+    slices `go_round` (published rows: no strategy here does). `expert_ranks` neighbours have a share of each layer's
+    experts each, for the tokens of all of them. The stages of a `pipeline` are next to one another, outside of tensor
+    groups. `is_general`: another strategy is the usual name of most of its settings. `chooses`: a plan for a known
+    device may put another strategy in its place. `most_ranks` None sets no limit. `meets_every_steps`: each rank is a
+    worker stepping by its own gradients, and sends every weight's delta once in that number of steps; None averages
+    gradients at every step. `kept_bytes` are those of a parameter next to weight, gradient and optimizer state.
     """
 
     group: ClassVar[str] = "strategy"
@@ -307,8 +315,10 @@ class ModelSpread:
                 num_reductions=1 if summed else 0,
             )
         if (slices := self.context_ranks) > 1:
-            sent = stream.ringed(slices) if self.go_round else stream.exchanged(slices)
-            moves = (8 + 4 * stream.share_again) * layers
+            exchanges = not self.go_round and stream.num_kv_heads % (slices * parts) == 0
+            alone = stream.ringed(slices) if self.go_round else stream.gathered(slices)
+            sent = stream.exchanged(slices) if exchanges else alone
+            moves = (8 + 4 * stream.share_again if exchanges else 2 + stream.share_again) * layers
             yield Collective(
                 group="context groups",
                 num_ranks=slices,

@@ -5,6 +5,7 @@ model's facts, the loss's workspace from the loss.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -30,7 +31,7 @@ from lmtrain.accounting.model.memory import (
     state_bytes,
 )
 from lmtrain.accounting.model.model_facts import ModelFacts
-from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES, STATE_PIECE_BYTES, OptimizerState
 from lmtrain.accounting.options.parts import AttentionFacts, LossFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
@@ -49,6 +50,7 @@ class Setting:
     attention keeps a mask of all pairs of tokens. `example_rows` of an objective stay together in a micro batch.
     `expert_imbalance` is the work of an expert group's fullest rank over the mean one's.
     A run cuts its layers into stages by their time in contexts of `cut_at_tokens`.
+    `share_of_kv_heads` are the heads of keys for a head of queries.
     `held_bytes` None: the cluster's devices hold theirs.
     """
 
@@ -68,6 +70,7 @@ class Setting:
     example_rows: int = 1
     expert_imbalance: float = 1.0
     cut_at_tokens: int = 1
+    share_of_kv_heads: float = 1.0
     held_bytes: int | None = None
     known_facts: ModelFacts | None = None
 
@@ -113,6 +116,17 @@ class Setting:
         held = self.precision.bytes_of
         return replace(held, compute_copy=0) if self.casts_parameters else held
 
+    def num_kv_heads(self, layers: Sequence[AttentionShape]) -> int:
+        """Return the heads of keys that a context group may divide: 1 of latent attention, divided by none."""
+        if any(layer.value_width is not None for layer in layers):
+            return 1
+        return round(max((layer.num_heads for layer in layers), default=0) * self.share_of_kv_heads)
+
+    def kv_bytes(self, layers: Sequence[AttentionShape], num_tokens: float) -> float:
+        """Return the bytes of the keys and values of all layers, both as wide as the wider one."""
+        widths = sum(layer.num_heads * max(layer.head_width, layer.value_width or 0) for layer in layers)
+        return 2 * widths * self.share_of_kv_heads * self.bytes_of.activations * num_tokens
+
     def peak(self) -> Peak | None:
         """Return the dense peak of one device for the run's products, of fp8 that of bf16."""
         return self.cluster.peak(utilization_format(self.bytes_of.matmul))
@@ -153,14 +167,16 @@ class Setting:
         return (self.expert_imbalance - 1) * batch.micro_batch_tokens * of_token * num_kept / num_layers
 
     def in_group(self, alone: float, *, num_tokens: float, num_layers: int) -> int:
-        """Return the activations of a rank of a tensor group, with `alone` for a single rank.
+        """Return the activations of a rank of a tensor or context group, with `alone` for a single rank.
 
         Products of a layer keep their inputs gathered, and experts their outputs too; recomputed layers gather them
-        again, one at a time.
+        again, one at a time. A context group keeps the gathered keys and values of heads that it does not divide.
         """
-        ranks = self.spread.tensor_ranks
+        ranks, slices = self.spread.tensor_ranks, self.spread.context_ranks
         kept = max(1, round(num_layers * (1 - self.recompute.share)))
         shape = self.facts.shape
+        if self.num_kv_heads(shape.attention) % slices:
+            alone += self.kv_bytes(shape.attention, num_tokens) * kept / max(1, num_layers) * (slices - 1) / slices
         gathered = shape.width * self.bytes_of.activations * shape.layer_vectors * kept * num_tokens
         return int(round(alone) + (ranks - 1) * gathered) // ranks
 

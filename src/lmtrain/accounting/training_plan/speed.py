@@ -47,13 +47,15 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
     value_bytes, shape = setting.bytes_of.activations, model.shape
     of_tokens, stages = batch.micro_batch_tokens * value_bytes, setting.stages(shape, model.parameters)
     heads = sum(layer.num_heads * layer.head_width for layer in shape.attention)
+    kv_bytes = setting.kv_bytes(shape.attention, batch.micro_batch_tokens)
     stream = Stream(
         num_tokens=batch.micro_batch_tokens,
         num_bytes=of_tokens * shape.width,
         num_layers=len(shape.attention),
         share_again=setting.recompute.share,
-        attention_bytes=of_tokens * heads * (2 + 2 * model.share_of_kv_heads),
-        kv_bytes=of_tokens * heads * 2 * model.share_of_kv_heads,
+        attention_bytes=2 * of_tokens * heads + kv_bytes,
+        kv_bytes=kv_bytes,
+        num_kv_heads=setting.num_kv_heads(shape.attention),
         expert_bytes=of_tokens * shape.width * shape.num_chosen_experts * setting.expert_imbalance,
         stage_bytes=setting.stream_bytes(batch, shape),
         tied_bytes=stages.num_tied * FP32_BYTES / setting.spread.tensor_ranks,

@@ -53,12 +53,11 @@ NETWORK_HOP_SECONDS: Final = 4e-6
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedModel:
-    """A model whose step is timed: its shape, its parameters, a token's FLOPs, and its heads of keys per head."""
+    """A model whose step is timed: its shape, its parameters, and a token's FLOPs."""
 
     shape: ModelShape
     parameters: TrainedParameters
     flops: FlopsPerToken
-    share_of_kv_heads: float = 1.0
 
     def recomputed_flops(self, setting: Setting, *, seen: float) -> float:
         """Return the FLOPs of a token's second forward pass, by PaLM's count."""

@@ -1,6 +1,6 @@
 """torch's flex attention (arXiv 2412.05496): blocks of hidden pairs are skipped, in a compiled kernel.
 
-B batch, T tokens, H heads, Hkv key and value heads, K head width, N blocks of BLOCK_TOKENS tokens.
+B batch, T tokens, H heads, Hkv key and value heads, K head width, M blocks of BLOCK_TOKENS queries, N of keys.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
@@ -90,25 +90,29 @@ def _bending(cap: float) -> Callable[..., Tensor]:
 
 
 def block_mask(
-    documents: Int[Tensor, "B T"] | None, *, num_tokens: int, window_tokens: int | None, device: torch.device
+    documents: Int[Tensor, "B T"] | None,
+    *,
+    num_tokens: int,
+    window_tokens: int | None,
+    device: torch.device,
+    first_row: int = 0,
 ) -> BlockMask:
     """Find hidden, cut and wholly seen blocks by each block's first and last document, never building [T, T].
 
     Documents do not fall along a row, so an earlier block shows something to a later one only if its last document is
-    the later one's first, and everything only if its first is the later one's last.
+    the later one's first, and everything only if its first is the later one's last. Queries are the tokens from
+    `first_row` on, M blocks of them.
     """
     if documents is None:
         documents = torch.zeros(1, num_tokens, dtype=torch.int32, device=device)
-    num_blocks = -(-num_tokens // BLOCK_TOKENS)
-    padded = F.pad(documents[:, None].float(), (0, num_blocks * BLOCK_TOKENS - num_tokens), mode="replicate")[:, 0]
-    ends = padded.view(len(documents), num_blocks, BLOCK_TOKENS)[:, :, :: BLOCK_TOKENS - 1]  # [B, N, 2]
-    first, last = ends[..., 0], ends[..., 1]
-    block = torch.arange(num_blocks, device=device)
-    nearest = (block[:, None] - block[None, :]) * BLOCK_TOKENS - (BLOCK_TOKENS - 1)  # [N, N] tokens between the two
+    first, last = _ends(documents).unsqueeze(1).unbind(-1)  # [B, 1, N] each
+    row_first, row_last = _ends(documents[:, first_row:]).unsqueeze(2).unbind(-1)  # [B, M, 1] each
+    row, column = (BLOCK_TOKENS * torch.arange(num, device=device) for num in (row_first.shape[1], first.shape[2]))
+    nearest = first_row + row[:, None] - column[None, :] - (BLOCK_TOKENS - 1)  # [M, N] tokens between the two
     farthest = nearest + 2 * (BLOCK_TOKENS - 1)
-    before = block[:, None] > block[None, :]
-    partly = (before & (last[:, None, :] == first[:, :, None])) | (block[:, None] == block[None, :])  # [B, N, N]
-    wholly = before & (first[:, None, :] == last[:, :, None])
+    before = nearest > 0
+    partly = (before & (last == row_first)) | (~before & (farthest >= 0))  # [B, M, N]
+    wholly = before & (first == row_last)
     if window_tokens is not None:
         partly, wholly = partly & (nearest < window_tokens), wholly & (farthest < window_tokens)
     cut_blocks, whole_blocks = _ordered(partly & ~wholly), _ordered(wholly)
@@ -116,25 +120,32 @@ def block_mask(
         *cut_blocks,
         *whole_blocks,
         BLOCK_SIZE=BLOCK_TOKENS,
-        mask_mod=_rule(documents, window_tokens),
-        seq_lengths=(num_tokens, num_tokens),
+        mask_mod=_rule(documents, window_tokens, first_row),
+        seq_lengths=(num_tokens - first_row, num_tokens),
     )
 
 
-def _ordered(blocks: Bool[Tensor, "B N N"]) -> tuple[Int[Tensor, "B 1 N"], Int[Tensor, "B 1 N N"]]:
+def _ends(documents: Int[Tensor, "B T"]) -> Float[Tensor, "B N 2"]:
+    """Return the first and last document of each block."""
+    num_batch, num_tokens = documents.shape
+    padded = F.pad(documents[:, None].float(), (0, -num_tokens % BLOCK_TOKENS), mode="replicate")[:, 0]
+    return padded.view(num_batch, -1, BLOCK_TOKENS)[:, :, :: BLOCK_TOKENS - 1]
+
+
+def _ordered(blocks: Bool[Tensor, "B M N"]) -> tuple[Int[Tensor, "B 1 M"], Int[Tensor, "B 1 M N"]]:
     """Count each row's blocks and list their columns, the others behind them."""
     count = blocks.sum(-1, dtype=torch.int32)[:, None]
     columns = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True).to(torch.int32)[:, None]
     return count, columns
 
 
-def _rule(documents: Int[Tensor, "B T"], window_tokens: int | None) -> Callable[..., Tensor]:
+def _rule(documents: Int[Tensor, "B T"], window_tokens: int | None, first_row: int) -> Callable[..., Tensor]:
     """Return whether one token sees another, for the cut blocks; one row of documents serves every row."""
     many = len(documents) > 1
 
     def sees(row: Tensor, head: Tensor, token: Tensor, earlier: Tensor) -> Tensor:
         del head
-        line = row if many else 0
+        line, token = row if many else 0, token + first_row
         seen = (token >= earlier) & (documents[line, token] == documents[line, earlier])
         return seen if window_tokens is None else seen & (token - earlier < window_tokens)
 

@@ -20,11 +20,11 @@ from lmtrain.accounting.quantities import format_at_most, format_count, format_q
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
 from lmtrain.accounting.training_plan.speed import sent_in_step
-from lmtrain.accounting.training_plan.step_time import StepTime, modelled_step
+from lmtrain.accounting.training_plan.step_time import PlannedModel, StepTime, modelled_step
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.planning.known_models import facts_known, model_facts
-from lmtrain.run.planning.setting import planned_model, planned_setting, with_facts
+from lmtrain.run.planning.setting import planned_setting, with_facts
 from lmtrain.run.planning.tried_words import NODE, with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.optimizer import CPU_OFFLOAD, require_settings
@@ -98,7 +98,8 @@ def weighed(
     if changed.batch.is_auto:
         batch = largest_micro_batch(setting, batch) or with_micro_batch(batch, setting.example_rows)
     shape = setting.facts.shape
-    model = planned_model(changed, shape, setting.facts.parameters, flops_per_token(shape, batch.context_tokens))
+    flops = flops_per_token(shape, batch.context_tokens)
+    model = PlannedModel(shape=shape, parameters=setting.facts.parameters, flops=flops)
     step = modelled_step(setting, batch, model, sent_in_step(setting, batch, model).groups)
     return Candidate(
         words=tuple(words),

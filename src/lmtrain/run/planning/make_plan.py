@@ -22,9 +22,8 @@ from lmtrain.accounting.training_plan.plan_parts import (
 )
 from lmtrain.accounting.training_plan.setting import Setting
 from lmtrain.accounting.training_plan.speed import Speed, expected_speed, sent_in_step
-from lmtrain.accounting.training_plan.step_time import modelled_step
+from lmtrain.accounting.training_plan.step_time import PlannedModel, modelled_step
 from lmtrain.run.planning.prepared_tokens import masked_documents
-from lmtrain.run.planning.setting import planned_model
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import gives_nothing
 from lmtrain.run.validators.callbacks import callback_facts, held_out_passes
@@ -68,7 +67,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     documents = masked_documents(config, facts.folder)
     flops = flops_per_token(shape, batch.context_tokens, documents=documents)
     seen = seen_tokens(batch.context_tokens, documents=documents)
-    model = planned_model(config, shape, facts.parameters, flops)
+    model = PlannedModel(shape=shape, parameters=facts.parameters, flops=flops)
     sent = sent_in_step(setting, batch, model)
     step = modelled_step(setting, batch, model, sent.groups)
     offload = _offload(config, facts)

@@ -4,17 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilization_format
-from lmtrain.accounting.model.flops import FlopsPerToken
-from lmtrain.accounting.model.memory import COMPILER_BYTES, PROCESS_BYTES, HostMemory, TrainedParameters
+from lmtrain.accounting.model.memory import COMPILER_BYTES, PROCESS_BYTES, HostMemory
 from lmtrain.accounting.model.model_facts import ModelFacts
-from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, LossFacts, RecomputeFacts, SpikeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.setting import Setting
-from lmtrain.accounting.training_plan.step_time import PlannedModel
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
 from lmtrain.run.planning.measurements import kind_here, measurements_of
@@ -26,15 +23,6 @@ from lmtrain.run.validators.callbacks import callback_facts
 from lmtrain.run.validators.optimizer import require_float8_head, require_offload, require_rounding
 from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_stages, require_workers
 from lmtrain.run.validators.task import example_rows, objective_facts, require_adaptable, require_whole_sequences
-
-
-def planned_model(
-    config: RunConfig, shape: ModelShape, parameters: TrainedParameters, flops: FlopsPerToken
-) -> PlannedModel:
-    """Return what the time of a step takes from the config's model: its heads of keys too."""
-    heads, kv_heads = (config.model.values.get(name) for name in ("num_heads", "num_kv_heads"))
-    share = kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0
-    return PlannedModel(shape=shape, parameters=parameters, flops=flops, share_of_kv_heads=share)
 
 
 def planned_setting(config: RunConfig) -> Setting:
@@ -58,6 +46,7 @@ def planned_setting(config: RunConfig) -> Setting:
     host = _host(config, is_compiled=compiles.compiles)
     require_offload(config, on_cpu=host is not None)
     attention = config.facts(AttentionFacts, **place) or AttentionFacts()
+    heads, kv_heads = (config.model.values.get(name) for name in ("num_heads", "num_kv_heads"))
     return Setting(
         cluster=config.cluster,
         num_ranks=config.num_ranks,
@@ -77,6 +66,7 @@ def planned_setting(config: RunConfig) -> Setting:
         example_rows=example_rows(config),
         expert_imbalance=config.experts.imbalance if spread.expert_ranks > 1 else 1.0,
         cut_at_tokens=config.model.get("max_context_tokens") or config.batch.context_tokens,
+        share_of_kv_heads=kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0,
     )
 
 

@@ -73,14 +73,11 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
     for name in (*group_sizes.UNCUT, *(group_sizes.UNSHARED if spread.context_ranks > 1 else ())):
         if model.get(name) or model.node(name) is not None:
             raise group_sizes.no_cuts(name)
+    if spread.tensor_ranks == 1:
+        return
     values = dict(model.values) | {f"{part}.{name}": size for part, own in parts.items() for name, size in own.items()}
     settings = {name: size for name in group_sizes.SIZES[:-1] if type(size := values.get(name)) is int}
     sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings
-    if spread.context_ranks > 1:
-        smears_keys, over_width = model.get("key_smear") is True, model.get("qk_norm_over") == "width"
-        group_sizes.require_shares(spread.context_ranks, sizes, smears_keys=smears_keys, norms_all_heads=over_width)
-    if spread.tensor_ranks == 1:
-        return
     rule = f"that takes a shard of the vocabulary, with strategy={config.strategy.word}"
     config.require_option(LossFacts, lambda loss: loss.takes_shards, rule, unstated=LossFacts())
     group_sizes.require_parts(spread.tensor_ranks, sizes)
