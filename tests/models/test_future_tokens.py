@@ -17,7 +17,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.self_attention import Positions
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.parallel.tensor_parallel import require_cuts
+from lmtrain.parallel.context_slices import require_slices
 from lmtrain.simulate.measured_facts import SimulatedStep, measure, simulate_step
 from lmtrain.training.objectives.objective import require_dense
 from tests.interop.hugging_face import weights_of
@@ -168,7 +168,7 @@ def test_an_export_leaves_the_modules_out(tmp_path):
 
 def test_what_cannot_hold_the_modules_refuses_them_by_name():
     with pytest.raises(ConfigurationError, match=r"model\.num_future_tokens cannot be cut"):
-        require_cuts(build(**FUTURE), num_ranks=2)
+        require_slices(build(**FUTURE))
     with pytest.raises(ConfigurationError, match=r"task=dpo: model\.num_future_tokens"):
         require_dense(build(**FUTURE), task="dpo")
     with pytest.raises(ConfigurationError, match=r"model\.num_future_tokens must be"):

@@ -18,6 +18,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.adapters.lora import Lora
+from lmtrain.adapters.low_rank import adapters_of
 from lmtrain.data.packing import BestFit
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
@@ -148,6 +150,15 @@ def captured(model: LanguageModel) -> LanguageModel:
     return model
 
 
+def with_adapters(model: LanguageModel) -> LanguageModel:
+    """Freeze a model, and let it train by adapters that already change it."""
+    Lora(rank=2, alpha=4).attach(model, seed=1)
+    for number, (_, adapter) in enumerate(adapters_of(model)):
+        for up in adapter.ups:
+            torch.nn.init.normal_(up.weight, std=0.1, generator=torch.Generator().manual_seed(number))
+    return model
+
+
 COMPILE: dict[str, ModelTransform] = {
     "none": unchanged, "blocks": compile_blocks, "whole": compile_whole, "captured": captured,
 }  # fmt: skip
@@ -262,6 +273,7 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         gradient_clip_norm=CLIP if case.get("clips", True) else None,
         outer=parallelism.outer,
         transforms=ModelTransforms(
+            adapt=with_adapters if case.get("adapts") else unchanged,
             precision=PRECISION[case.get("precision", "fp32")],
             recompute=RECOMPUTE[case.get("recompute", False)],
             compile=COMPILE[case.get("compile", "none")],

@@ -47,6 +47,10 @@ CUT: list[dict[str, Any]] = [
     {"model": "delta", "recompute": True, "optimizer": "muon"},
     {"model": "mamba"},
     {"model": "convolution", "recompute": True},
+    {"model": "future", "recompute": True, "adapts": True},
+    {"model": "gpt2", "adapts": True, "loss": "chunked"},
+    {"model": "nano", "adapts": True, "recompute": True, "compile": "captured"},
+    {"model": "future"},
 ]
 PAIR = STEP | {"strategy": "tensor", "settings": {"tensor_size": 2}}
 
@@ -79,7 +83,8 @@ def pair(folder: Path, whole: list[Found]) -> list[Found]:
 @pytest.mark.parametrize("case", range(len(CUT)))
 def test_a_tensor_group_trains_as_one_process(pair: list[Found], whole: list[Found], case: int) -> None:
     require_same(pair[case], whole[case])
-    assert min(whole[case]["norms"].values()) > CLIP, "every step is clipped"
+    if not CUT[case].get("adapts"):
+        assert min(whole[case]["norms"].values()) > CLIP, "every step is clipped"
 
 
 @pytest.mark.distributed
@@ -88,6 +93,32 @@ def test_a_group_goes_on_from_one_process_and_from_itself(pair: list[Found], who
     assert pair[-1]["losses"] == {step: pair[2]["losses"][step] for step in (2, 3)}
     for name, weight in pair[2]["weights"].items():
         assert torch.equal(pair[-1]["weights"][name], weight), name
+
+
+@pytest.mark.distributed
+def test_adapters_go_on_from_any_layout(tmp_path: Path) -> None:
+    """To 2e-5: gradients of one process's adapters of latent vectors, summed by two ranks, differ by 7e-6."""
+    case = STEP | {"model": "latent", "adapts": True, "micro_batch_sequences": 8}
+    start = case | {"strategy": "single"}
+    (alone,) = trained(tmp_path, [start | {"save_to": "alone"}])
+    group, together = PAIR | case | {"save_to": "together"}, PAIR | case | {"resume": "alone"}
+    first, resumed = trained(tmp_path, [group, together], num_ranks=2)
+    require_same(first, alone, relative=2e-5)
+    grid = case | {"strategy": "fsdp_tensor", "settings": {"tensor_size": 2}}
+    grid |= {"micro_batch_sequences": 4, "resume": "together"}
+    (of_four,) = trained(tmp_path, [grid], num_ranks=4)
+    (back,) = trained(tmp_path, [start | {"resume": "together"}])
+    for found in (resumed, of_four, back):
+        require_same_end(found, alone)
+
+
+@pytest.mark.distributed
+def test_a_step_with_future_tokens_sends_what_its_facts_say(pair: list[Found]) -> None:
+    stream = Stream(num_tokens=64, num_bytes=64 * 16 * 4, num_layers=4, num_future_tokens=2)
+    facts = {"gathered": 0.0, "num_gradients": 0.0, "micro_steps": 2}
+    (group,) = tensor_facts(tensor_size=2).collectives(num_ranks=2, stream=stream, **facts)
+    *messages, _, _, _ = pair[len(CUT) - 1]["sent"][-1]
+    assert sum(each.sent for each in messages) == group.gathered_bytes
 
 
 @pytest.mark.distributed

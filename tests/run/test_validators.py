@@ -45,8 +45,8 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (
         require_adaptable,
         "adapter=lora",
-        "strategy=tensor trainer.devices=2",
-        r"^strategy: must .*adapter=lora, got tensor",
+        "strategy=pipeline trainer.devices=2",
+        r"^strategy: must .*adapter=lora, got pipeline",
     ),
     (require_adaptable, "adapter=lora", "precision=fp8", r"^precision: must .*got fp8.*bf16_mixed"),
     # conversations and pairs
@@ -116,7 +116,7 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (
         require_parts,
         "strategy=fsdp trainer.devices=2",
-        "strategy=tensor +model.num_future_tokens=1",
+        "strategy=context +model.num_future_tokens=1",
         r"use strategy=fsdp",
     ),
     (require_parts, "strategy=fsdp trainer.devices=2", "strategy=context model=lfm2_350m", r"use strategy=fsdp"),

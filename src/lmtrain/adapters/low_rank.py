@@ -5,11 +5,12 @@ factors, as if they stood apart: the layout of PEFT. B batch, T tokens, I inputs
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, cast, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,6 +19,7 @@ from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.precision.cast_weights import Members, specialize
 
 ADAPTER: Final = "adapter"  # a layer's child, and the word in its parameters' names
+Change = Callable[[Tensor], Tensor]
 
 
 @final
@@ -35,10 +37,29 @@ class LowRank(nn.Module):
         self.ups = nn.ModuleList(nn.Linear(rank, width, **place) for width in widths)
         self.to_empty(device=layer.weight.device)
 
+    @property
+    def whole_in_groups(self) -> list[str]:
+        """Return the layers that every rank of a tensor group has whole: all of them."""
+        return ["down", *(f"ups.{number}" for number in range(len(self.ups)))]
+
     def forward(self, x: Float[Tensor, "B T I"]) -> Float[Tensor, "B T O"]:
         """Return the change of the layer's output: [B, T, I] -> [B, T, O]."""
-        hidden = self.down(F.dropout(x, self.dropout, self.training)).split(self.rank, dim=-1)
-        changes = [up(part) for up, part in zip(self.ups, hidden, strict=True)]
+        return self._change(x, slice(None), [slice(None)] * len(self.ups))
+
+    def of_part(self, *, rows: Int[Tensor, " o"] | None = None, columns: slice = slice(None)) -> Change:
+        """Return the change of a part of the layer: of these rows, in rising order, by these columns of the input."""
+        first, of_ups = 0, list[Any]()
+        for up in self.ups:
+            behind = first + cast(nn.Linear, up).out_features
+            of_ups.append(slice(None) if rows is None else rows[(rows >= first) & (rows < behind)] - first)
+            first = behind
+        return partial(self._change, columns=columns, rows=of_ups)
+
+    def _change(self, x: Float[Tensor, "B T i"], columns: slice, rows: Sequence[Any]) -> Float[Tensor, "B T o"]:
+        down = self.down.weight[:, columns]
+        hidden = F.linear(F.dropout(x, self.dropout, self.training), down).split(self.rank, dim=-1)
+        ups = [cast(nn.Linear, up).weight[own] for up, own in zip(self.ups, rows, strict=True)]
+        changes = [F.linear(part, up) for part, up in zip(hidden, ups, strict=True)]
         return self.scale * (changes[0] if len(changes) == 1 else torch.cat(changes, dim=-1))
 
     @torch.no_grad()

@@ -22,6 +22,8 @@ from lmtrain.models.weight_init import fill_linear
 class FutureToken(nn.Module):
     """One module, with a block like the model's last layer."""
 
+    whole_in_groups = ("inputs",)
+
     def __init__(self, width: int, block: nn.Module, *, norm: Callable[[], RMSNorm]) -> None:
         super().__init__()
         self.token_norm, self.hidden_norm, self.output_norm = norm(), norm(), norm()
@@ -38,6 +40,10 @@ class FutureToken(nn.Module):
         joined = torch.cat((self.token_norm(embedded), self.hidden_norm(hidden)), dim=-1)  # [B, T, E]
         made, penalty = self.future_block(self.inputs(joined), embedded, positions)
         return made, self.output_norm(made), penalty
+
+    def following(self, embedded: Float[Tensor, "B T D"], num: int) -> Float[Tensor, "B T D"]:
+        """Return the embeddings of the tokens `num` on."""
+        return shifted(embedded, num)
 
     def initialize_weights(self, generator: torch.Generator, *, std: float) -> None:
         """Fill all but the block."""

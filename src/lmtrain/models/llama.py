@@ -26,7 +26,7 @@ from lmtrain.models.dimensions import check_above_zero, check_context, check_not
 from lmtrain.models.documents import Documents, EarlierTokens, num_positions
 from lmtrain.models.embeddings import InputEmbedding, Smear
 from lmtrain.models.feed_forward import Activation, SwiGLU
-from lmtrain.models.future_tokens import FutureToken, further_targets, shifted
+from lmtrain.models.future_tokens import FutureToken, further_targets
 from lmtrain.models.head import Loss, LossTotal, OutputHead, with_penalty
 from lmtrain.models.latent_attention import LatentWidths
 from lmtrain.models.llama_settings import (
@@ -389,7 +389,7 @@ class Llama(StagedModel):
         total, added = self.score(head, hidden, targets, loss), [] if penalty is None else [penalty]
         for num, module in enumerate(self._future, start=1):
             place = places[self._layer_windows[-1] is not None]
-            hidden, scored, penalty = module(hidden, shifted(embedded, num), place)
+            hidden, scored, penalty = module(hidden, module.following(embedded, num), place)
             further = self.score(head, self._for_head(scored), further_targets(targets, documents, num), loss)
             added += [further.objective * weight] if penalty is None else [further.objective * weight, penalty]
         return with_penalty(total, torch.stack(added).sum())

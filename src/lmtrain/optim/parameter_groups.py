@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, cast
 
 import torch
@@ -152,7 +153,7 @@ def _whole_in_groups(model: nn.Module) -> Iterator[torch.Tensor]:
     """Give the matrices that layers name in `whole_in_groups`, of their own or of linear layers."""
     for module in model.modules():
         for name in getattr(module, "whole_in_groups", ()):
-            if (part := getattr(module, name)) is not None:
+            if (part := attrgetter(name)(module)) is not None:
                 yield part.weight if isinstance(part, nn.Linear) else part
 
 

@@ -11,8 +11,7 @@ from lmtrain.errors import ConfigurationError
 VOCABULARY: Final = "vocab_size"
 HEADS: Final = ("num_heads", "num_kv_heads")
 SHARED_WIDTH: Final = "experts.shared_width"
-UNCUT: Final = ("num_future_tokens",)  # settings whose layers no group shares
-UNSHARED: Final = ("recurrent_layers",)  # nor a context group
+UNSLICED: Final = ("num_future_tokens", "recurrent_layers")  # settings whose layers no context group shares
 OF_STATES: Final = ("recurrent_layers.num_key_heads", "recurrent_layers.num_groups")
 SIZES: Final = (VOCABULARY, *HEADS, "feed_forward_width", SHARED_WIDTH, "experts.dense_width", *OF_STATES, "width")
 
@@ -28,8 +27,8 @@ def require_parts(num_ranks: int, sizes: Mapping[str, int]) -> None:
 
 
 def no_cuts(name: str) -> ConfigurationError:
-    """Return the refusal of a setting whose layers a tensor or context group cannot share."""
-    return ConfigurationError(f"model.{name} cannot be cut over a tensor or context group; use strategy=fsdp.")
+    """Return the refusal of a setting whose layers a context group cannot share."""
+    return ConfigurationError(f"model.{name} cannot be cut over a context group; use strategy=fsdp.")
 
 
 def require_expert_shares(num_ranks: int, num_experts: int | None) -> None:

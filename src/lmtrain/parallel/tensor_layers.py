@@ -41,6 +41,13 @@ class HasProduct(Protocol):
         ...
 
 
+@runtime_checkable
+class HasAdapter(Protocol):
+    """A linear layer with a trained change next to its frozen weight (adapters/low_rank.py)."""
+
+    adapter: Any
+
+
 SEQUENCE: Final = 1  # the axis of tokens
 OPERATORS: Final[Any] = torch.ops._c10d_functional  # noqa: SLF001
 
@@ -67,6 +74,10 @@ class Regions:
     def gather(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Put slices together, for work divided over the ranks: gradients are parts of a sum."""
         return move(x, "gather" if self._is_sliced else "share", self._group)
+
+    def own_part(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Keep this rank's slice of a sequence whose gradients are parts of a sum."""
+        return sliced(x, self._group) if self._is_sliced else x
 
     def sum_to_slice(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Add up the parts of all ranks, and keep this rank's slice."""
@@ -208,10 +219,12 @@ class TensorLayout:
             self.row_orders[f"{name}.weight"] = 0, rows
         self._cut(layer, f"{name}.weight", layer.weight.detach()[rows], ROWS)
         of_rank, part = rows.chunk(self.num_ranks)[self.rank], self._part(layer, name)
+        change = layer.adapter.of_part(rows=of_rank) if isinstance(layer, HasAdapter) else None
 
         def forward(input: Tensor) -> Tensor:  # noqa: A002  as torch calls it
             bias = _bias(layer)
-            return product(input, part.value, None if bias is None else bias[of_rank])  # its gradient a part
+            made = product(input, part.value, None if bias is None else bias[of_rank])  # its gradient a part
+            return made if change is None else made + change(input)
 
         layer.forward = forward
         layer.out_features //= self.num_ranks
@@ -223,15 +236,18 @@ class TensorLayout:
         """
         layer, product = _linear(linear, name)
         self._cut(layer, f"{name}.weight", layer.weight.detach(), COLUMNS)
-        part = self._part(layer, name)
+        part, width = self._part(layer, name), layer.in_features // self.num_ranks
+        columns = slice(self.rank * width, (self.rank + 1) * width)
+        change = layer.adapter.of_part(columns=columns) if isinstance(layer, HasAdapter) else None
 
         def forward(input: Tensor) -> Tensor:  # noqa: A002
             bias, made = _bias(layer), product(input, part.value, None)
+            made = made if change is None else made + change(input)
             made = self.regions.sum_to_slice(made) if adds_up else made
             return made if bias is None else made + bias
 
         layer.forward = forward
-        layer.in_features //= self.num_ranks
+        layer.in_features = width
 
     def cut_experts(self, experts: MixtureOfExperts, name: str) -> None:
         """Give each rank its share of the width of every expert; all ranks route alike.
@@ -397,7 +413,7 @@ def _linear(linear: nn.Module, name: str) -> tuple[nn.Linear, Product]:
     """Return a layer with its product: its own, or torch's."""
     if isinstance(linear, nn.Linear) and isinstance(linear, HasProduct):
         return linear, linear.product
-    if type(linear) is not nn.Linear:
+    if type(linear) is not nn.Linear and not (isinstance(linear, nn.Linear) and isinstance(linear, HasAdapter)):
         raise ConfigurationError(
             f"{name} is a {type(linear).__name__}, which cannot be cut over a tensor group; use plain linear layers, "
             "or a strategy without tensor groups."

@@ -22,6 +22,7 @@ from lmtrain.losses.chunked import VocabularyShard, chunked_total
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.delta_net import GatedDeltaNet
 from lmtrain.models.feed_forward import GELU, SquaredReLU, SwiGLU
+from lmtrain.models.future_tokens import FutureToken, shifted
 from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.latent_attention import LatentAttention
@@ -31,7 +32,7 @@ from lmtrain.models.mixers import Mixer, RecurrentLayer
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.models.short_convolution import GatedConvolution
-from lmtrain.parallel.group_sizes import OF_STATES, SHARED_WIDTH, no_cuts, require_parts
+from lmtrain.parallel.group_sizes import OF_STATES, SHARED_WIDTH, require_parts
 from lmtrain.parallel.tensor_layers import Regions, TensorLayout
 
 
@@ -41,12 +42,17 @@ def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
         raise ConfigurationError(
             f"{type(model).__name__} has no cuts for a tensor group, GPT2 and Llama have; use strategy=fsdp."
         )
-    if model.num_future_tokens:
-        raise no_cuts("num_future_tokens")
-    for block in model.layers:
-        assert isinstance(block, GPT2Block | LlamaBlock)
+    for layer in model.layers:
+        block = _block_of(layer)
         sizes = {"vocab_size": model.vocab_size, **head_sizes(block), **widths_of(block.feed_forward)}
         require_parts(num_ranks, sizes)
+
+
+def _block_of(layer: nn.Module) -> GPT2Block | LlamaBlock:
+    """Return a layer, or the block of a module of future tokens."""
+    block = layer.future_block if isinstance(layer, FutureToken) else layer
+    assert isinstance(block, GPT2Block | LlamaBlock)
+    return block
 
 
 def widths_of(feed_forward: nn.Module | None) -> dict[str, int]:
@@ -121,9 +127,12 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
     for name, table in model.value_embeddings.items():
         assert isinstance(table, nn.Embedding)
         layout.cut_features(table, f"value_embeddings.{name}")
-    for index, block in enumerate(model.layers):
+    for index, layer in enumerate(model.layers):
+        block, name = _block_of(layer), f"layers.{index}"
         assert isinstance(block, LlamaBlock)
-        name = f"layers.{index}"
+        if isinstance(layer, FutureToken):
+            name = f"{name}.future_block"
+            _slice_future(layer, layout.regions)
         if block.self_attention is not None:
             _cut_attention(block.self_attention, f"{name}.self_attention", layout)
         if block.feed_forward is not None:
@@ -131,10 +140,30 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
         for branch in (block.self_attention, block.feed_forward):
             if branch is not None:
                 branch.register_forward_pre_hook(lambda _, inputs: (layout.regions.gather(inputs[0]), *inputs[1:]))
-        layout.take_before(block)
+        layout.take_before(layer)
     regions = layout.regions
     model.embedding.register_forward_hook(after(regions.slice))
     _end(model, layout, outside=("embedding", "value_embeddings", "head"))
+
+
+def _slice_future(module: FutureToken, regions: Regions) -> None:
+    """Let a module of future tokens compute with a slice of the tokens; its states for the head are whole."""
+
+    def following(embedded: Tensor, num: int) -> Tensor:
+        return regions.own_part(shifted(regions.gather(embedded), num))
+
+    def slice_hidden(_: nn.Module, inputs: Any) -> Any:
+        hidden, embedded, *others = inputs  # the last norm's are whole, those of a module before a slice
+        return (hidden if hidden.shape == embedded.shape else regions.own_part(hidden), embedded, *others)
+
+    def gather_scored(_: nn.Module, inputs: Any, made: Any) -> Any:
+        del inputs
+        hidden, scored, penalty = made
+        return hidden, regions.gather(scored), penalty
+
+    module.following = following
+    module.register_forward_pre_hook(slice_hidden)
+    module.register_forward_hook(gather_scored)
 
 
 def _cut_attention(attention: Mixer, name: str, layout: TensorLayout) -> None:

@@ -48,7 +48,8 @@ class Stream:
     `share_again` is the share of layers with a second forward pass in the backward pass. `attention_bytes` are those of
     all layers' queries, keys, values and mixed values, `kv_bytes` of keys and values alone, of `num_kv_heads` a layer;
     `expert_bytes` of each token's copies for its experts, `stage_bytes` what one stage of a pipeline sends to the next,
-    and `tied_bytes` the gradient of a table on the first stage and the last.
+    and `tied_bytes` the gradient of a table on the first stage and the last. `num_future_tokens` of the layers are
+    modules of them.
     """
 
     num_tokens: int
@@ -61,16 +62,18 @@ class Stream:
     expert_bytes: float = 0.0
     stage_bytes: float = 0.0
     tied_bytes: float = 0.0
+    num_future_tokens: int = 0
 
     def sent(self, num_ranks: int) -> float:
         """Return the bytes sent by one of `num_ranks` ranks in a micro-step for the joint products of its layers.
 
         A layer gathers twice and scatters twice, the backward pass the other way round; again without the last scatter,
-        an unread sum. The embedding is summed on all ranks and the last norm gathered. The loss takes
-        of a token's logits the largest, the sum and the right one, in fp32.
+        an unread sum. The embedding is summed on all ranks and the last norm gathered; a module of future tokens
+        gathers both for itself. Its loss and the model's take of a token's logits the largest, the sum and the right
+        one, in fp32.
         """
-        moves = (8 + 3 * self.share_again) * self.num_layers + 5
-        of_loss = 2 * 3 * 4 * self.num_tokens
+        moves = (8 + 3 * self.share_again) * self.num_layers + 5 + 4 * self.num_future_tokens
+        of_loss = 2 * 3 * 4 * self.num_tokens * (1 + self.num_future_tokens)
         return (moves * self.num_bytes + of_loss) * (num_ranks - 1) / num_ranks
 
     def exchanged(self, num_ranks: int) -> float:
@@ -324,7 +327,7 @@ class ModelSpread:
                 num_ranks=slices,
                 gathered_bytes=sent * micro_steps / stages,
                 num_gathers=moves,
-                is_exchange=not self.go_round,
+                is_exchange=exchanges,
             )
         if (sharing := self.expert_ranks) > 1:
             sent = stream.dispatched(sharing) * micro_steps / stages / parts

@@ -71,6 +71,7 @@ class Setting:
     expert_imbalance: float = 1.0
     cut_at_tokens: int = 1
     share_of_kv_heads: float = 1.0
+    num_future_tokens: int = 0
     held_bytes: int | None = None
     known_facts: ModelFacts | None = None
 

@@ -56,6 +56,7 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
         attention_bytes=2 * of_tokens * heads + kv_bytes,
         kv_bytes=kv_bytes,
         num_kv_heads=setting.num_kv_heads(shape.attention),
+        num_future_tokens=setting.num_future_tokens,
         expert_bytes=of_tokens * shape.width * shape.num_chosen_experts * setting.expert_imbalance,
         stage_bytes=setting.stream_bytes(batch, shape),
         tied_bytes=stages.num_tied * FP32_BYTES / setting.spread.tensor_ranks,

@@ -66,6 +66,7 @@ def planned_setting(config: RunConfig) -> Setting:
         example_rows=example_rows(config),
         expert_imbalance=config.experts.imbalance if spread.expert_ranks > 1 else 1.0,
         cut_at_tokens=config.model.get("max_context_tokens") or config.batch.context_tokens,
+        num_future_tokens=config.model.get("num_future_tokens") or 0,
         share_of_kv_heads=kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0,
     )
 

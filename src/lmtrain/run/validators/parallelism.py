@@ -70,7 +70,7 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
         group_sizes.require_expert_shares(spread.expert_ranks, parts.get("experts", {}).get("num_experts"))
     if spread.tensor_ranks == spread.context_ranks == 1:
         return
-    for name in (*group_sizes.UNCUT, *(group_sizes.UNSHARED if spread.context_ranks > 1 else ())):
+    for name in group_sizes.UNSLICED if spread.context_ranks > 1 else ():
         if model.get(name) or model.node(name) is not None:
             raise group_sizes.no_cuts(name)
     if spread.tensor_ranks == 1:

@@ -109,18 +109,18 @@ def require_conversations(config: RunConfig) -> None:
 
 
 def require_adaptable(config: RunConfig) -> None:
-    """Refuse strategies that cut layers, and formats that replace them: an adapter is a part of its layer."""
+    """Refuse stages of layers, and formats that replace layers: an adapter is a part of its layer."""
     if gives_nothing(config.adapter.target):
         return
     adapter = f"with adapter={config.adapter.word.lower()}"
 
     def is_whole(spread: ModelSpread) -> bool:
-        return spread.tensor_ranks == spread.pipeline.num_stages == 1
+        return spread.pipeline.num_stages == 1
 
     def keeps_layers(precision: PrecisionFacts) -> bool:
         return precision.bytes_of.matmul != "fp8"
 
-    config.require_option(ModelSpread, is_whole, f"of whole layers {adapter}", unstated=ModelSpread())
+    config.require_option(ModelSpread, is_whole, f"with all layers on each rank {adapter}", unstated=ModelSpread())
     config.require_option(PrecisionFacts, keeps_layers, f"that keeps layers {adapter}", has_bf16=True)
 
 
