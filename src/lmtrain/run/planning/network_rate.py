@@ -7,8 +7,7 @@ from typing import Final
 
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.setting import Setting
-from lmtrain.accounting.training_plan.step_time import LINKS, modelled_step
-from lmtrain.run.planning.setting import planned_model
+from lmtrain.accounting.training_plan.step_time import LINKS, PlannedModel, modelled_step
 from lmtrain.run.run_config import RunConfig
 
 RATES: Final = [10 ** (step / 20) * 1e9 for step in range(85)]  # 1 GB/s to 16 TB/s, an eighth more each
@@ -27,7 +26,8 @@ def network_line(config: RunConfig, plan: Plan, setting: Setting) -> str | None:
     cluster, sent = config.cluster, plan.communication
     if cluster.num_nodes == 1 or cluster.node_bytes_per_second is not None or cluster.known_device is None or not sent:
         return None
-    model = planned_model(config, setting.facts.shape, setting.facts.parameters, plan.flops_per_token)
+    facts = setting.facts
+    model = PlannedModel(shape=facts.shape, parameters=facts.parameters, flops=plan.flops_per_token)
 
     def seconds(rate: float) -> float:
         reached = replace(setting, cluster=replace(cluster, network_bytes_per_second=rate))
