@@ -1,5 +1,7 @@
 """A comparison of ranks with one process as people read it."""
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +28,14 @@ def page(found: Parity) -> RenderableType:
         Text(_of_first(found.first) if found.first else _of_equal(found), style="red" if found.first else "green"),
         Text(f"Other than asked: {', '.join(found.changed)}.", style="dim"),
     )
+
+
+def line(words: Sequence[str], found: Parity) -> str:
+    """Return a draw and its result in one line, and a failing one's difference in another."""
+    if found.is_equal:
+        gradients = max((each.relative for each in found.differences if each.kind == "gradient"), default=0.0)
+        return f"equal ({gradients:.0e})  {' '.join(words)}"
+    return f"DIFFERS         {' '.join(words)}\n  {_of_first(found.first) if found.first else found.failure}"
 
 
 def _table(found: Parity) -> Table:

@@ -61,7 +61,7 @@ def compared(
             Job(config=config, overrides=[], name=name, root=str(tmp_path / strategy))
             for name, config in (("alone", pair.alone), ("together", pair.together))
         ]
-        return compare(*jobs, num_steps=2, tolerance=1e-4)
+        return compare([(jobs[0], jobs[1])], num_steps=2, tolerance=1e-4)[0]
 
     return run
 

@@ -35,7 +35,10 @@ class RankDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """A comparison's findings, step by step; `changed` names its differences from the asked training."""
+    """A comparison's findings, step by step; `changed` names its differences from the asked training.
+
+    `failure` says why the ranks ended before their last step, "" where they reached it.
+    """
 
     strategy: str
     num_ranks: int
@@ -43,6 +46,12 @@ class Parity:
     tolerance: float
     differences: tuple[RankDifference, ...]
     changed: tuple[str, ...] = ()
+    failure: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        """Return whether the ranks reached the last step without a difference beyond the tolerance."""
+        return self.first is None and not self.failure
 
     @property
     def first(self) -> RankDifference | None:
@@ -60,7 +69,7 @@ class Parity:
         worst = [found for step in steps for kind in ORDER if (found := self.worst(step, kind))]
         return {
             **{name: value for name, value in asdict(self).items() if name != "differences"},
-            "is_equal": self.first is None,
+            "is_equal": self.is_equal,
             "num_compared": len(self.differences),
             "first": _plain(self.first) if self.first else None,
             "worst": [_plain(each) for each in worst],

@@ -1,4 +1,4 @@
-"""Train a config's first steps in one process, then on ranks, and compare every gradient and weight.
+"""Train configs' first steps in one process, then on ranks, and compare every gradient and weight.
 
 One process writes its tensors step by step; each rank compares its own copy, or all ranks' parts together, with them.
 """
@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -32,60 +32,70 @@ from lmtrain.training.step_timer import Seen, StepWitness
 from lmtrain.training.stopping import ended_by_signals
 
 ENTRY_POINT: Final = "lmtrain.run.execution.parity_run:on_rank"
-EXPECTED, FOUND, SETTINGS = "expected", "found.json", "settings.json"
+EXPECTED, FOUND, JOB, SETTINGS = "expected", "found.json", "job.json", "settings.json"
 NUMBERS: Final[tuple[Kind, ...]] = ("tokens", "loss", "gradient norm")
 SHARE_OF_WEIGHT: Final = 1e-4  # an update below it is as coarse as the weight's own rounding
 Tensors = Mapping[str, Tensor]
 
 
-def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> tuple[RankDifference, ...]:
-    """Train both jobs, each in its own processes, and return every difference in order.
+def compare(pairs: Sequence[tuple[Job, Job]], *, num_steps: int, tolerance: float) -> list[tuple[RankDifference, ...]]:
+    """Train pairs of jobs, alone and together, and return every pair's differences in order.
+
+    All pairs are on the same number of ranks, and share one start of the processes; a job with secrets is by itself.
 
     Raises:
         EnvironmentProblem: The ranks failed; they have printed why.
         KeyboardInterrupt, SystemExit: A signal ended them.
     """
-    for job in (alone, together):
-        folder = RunFolder(job.folder, root=Path(job.root))
-        folder.create()
-        (job.folder / SETTINGS).write_text(json.dumps({"num_steps": num_steps, "tolerance": tolerance}))
-        job.save(job.folder / "job.json")
+    for jobs in zip(*pairs, strict=True):
+        for job in jobs:
+            RunFolder(job.folder, root=Path(job.root)).create()
+            job.save(job.folder / JOB)
+        first = jobs[0]
+        settings = {"num_steps": num_steps, "tolerance": tolerance, "folders": [str(job.folder) for job in jobs]}
+        (first.folder / SETTINGS).write_text(json.dumps(settings))
         code = launch(
-            job.folder / "job.json",
-            num_processes=job.config.trainer.devices,
-            run_folder=job.folder,
+            first.folder / JOB,
+            num_processes=first.config.trainer.devices,
+            run_folder=first.folder,
             entry_point=ENTRY_POINT,
-            more_environment=job.handed_over(),
+            more_environment=first.handed_over(),
         )
         if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
         if code == EXIT_TERMINATED:
             raise SystemExit(code)  # the ranks have printed it
         if code:
-            ranks = format_count(job.config.trainer.devices, "rank")
+            ranks = format_count(first.config.trainer.devices, "rank")
             raise EnvironmentProblem(f"parity: the training on {ranks} failed with code {code}.")
-    found = foreign_json.read(together.folder / FOUND)
-    return in_order(RankDifference(**one) for one in found)
+    found = [foreign_json.read(together.folder / FOUND) for _, together in pairs]
+    return [in_order(RankDifference(**one) for one in differences) for differences in found]
 
 
 def on_rank(path: Path) -> int:
-    """Train a saved job on this rank: a single rank writes, several compare."""
-    job, settings = job_of_rank(path), foreign_json.read(path.parent / SETTINGS)
+    """Train the saved jobs on this rank, one after another: a single rank writes, several compare."""
+    settings = foreign_json.read(path.parent / SETTINGS)
     quiet_libraries()
-    keep_caches_in(Path(job.config.run.cache))
     outer = outer_launcher(os.environ)
     join(outer)
-    rank, expected = outer.rank if outer else 0, Path(job.root) / EXPECTED
-    with ended_by_signals(), contextlib.redirect_stdout(io.StringIO()):
-        run = build_run(job, rank=rank, log=None)
-        if job.config.num_ranks == 1:
-            write_steps(run, expected, settings["num_steps"])
-            return 0
-        comparison = ExpectedSteps(run, expected, num_ranks=job.config.num_ranks, tolerance=settings["tolerance"])
-        comparison.train(settings["num_steps"])
+    rank = outer.rank if outer else 0
+    for folder in settings["folders"]:
+        job = job_of_rank(Path(folder) / JOB)
+        keep_caches_in(Path(job.config.run.cache))
+        with ended_by_signals(), contextlib.redirect_stdout(io.StringIO()):
+            _train(job, settings["num_steps"], settings["tolerance"], rank=rank)
+    return 0
+
+
+def _train(job: Job, num_steps: int, tolerance: float, *, rank: int) -> None:
+    run, expected = build_run(job, rank=rank, log=None), Path(job.root) / EXPECTED
+    if job.config.num_ranks == 1:
+        write_steps(run, expected, num_steps)
+        return
+    comparison = ExpectedSteps(run, expected, num_ranks=job.config.num_ranks, tolerance=tolerance)
+    comparison.train(num_steps)
     if rank == 0:
         (job.folder / FOUND).write_text(json.dumps([asdict(one) for one in comparison.differences]))
-    return 0
 
 
 def write_steps(run: Run, folder: Path, num_steps: int) -> None:

@@ -92,7 +92,8 @@ class Job:
     def handed_over(self) -> dict[str, str]:
         """Return the environment variables that give a rank the whole job; none if the file has everything."""
         values = self.config.values
-        return {HANDED_OVER: json.dumps(self._plain())} if redact(values) != values else {}
+        has_secrets = json.dumps(redact(values)) != json.dumps(values)  # tuples and lists are alike
+        return {HANDED_OVER: json.dumps(self._plain())} if has_secrets else {}
 
     def _plain(self) -> dict[str, Any]:
         others = {entry.name: getattr(self, entry.name) for entry in fields(self)}
