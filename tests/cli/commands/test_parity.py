@@ -34,9 +34,9 @@ def test_the_config_of_the_words_is_compared_on_ranks_and_a_difference_ends_with
     compared: list[tuple[Job, Job]] = []
     found = [SAME]
 
-    def compare(alone: Job, together: Job, **_: object) -> tuple[RankDifference, ...]:
-        compared.append((alone, together))
-        return tuple(found)
+    def compare(pairs: list[tuple[Job, Job]], **_: object) -> list[tuple[RankDifference, ...]]:
+        compared.extend(pairs)
+        return [tuple(found) for _ in pairs]
 
     monkeypatch.setattr(parity_run, "compare", compare)
     words = [*tiny.TINY, "trainer.devices=8", "trainer.num_nodes=4", "strategy=tensor", "model.num_heads=2"]
@@ -50,3 +50,7 @@ def test_the_config_of_the_words_is_compared_on_ranks_and_a_difference_ends_with
     found.append(WRONG)
     assert parity([*words, "parity.steps=1"]) == EXIT_NO
     assert "First difference: step 1, gradient of head.weight, by 1 (0.5 relative)" in capsys.readouterr().out
+    assert parity([*tiny.TINY, "parity.steps=1", "parity.draws=1", "--json"]) == EXIT_NO
+    drawn = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["is_equal"] for one in drawn] == [False]
+    assert all(one["words"][0].startswith("strategy=") for one in drawn)
