@@ -21,28 +21,34 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "batch.micro_batch_sequences": ("1", "2", "3"),
     "recompute": ("none", "every_block", "selective"),
 }
-SCHEDULES: Final = ("gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv")
-SIZES: Final = ("_size", "num_stages", "num_chunks")  # ends of the names of settings that divide the ranks
+SETTINGS: Final[Mapping[str, Sequence[str]]] = {
+    "schedule": ("gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv"),
+    "num_chunks": ("1", "2"),
+}
+SIZES: Final = ("_size", "num_stages")  # ends of the names of settings that divide the ranks
 SIMPLER: Final = ("model.num_layers=2", "model.num_layers=1", "recompute=none", "batch.micro_batch_sequences=1")
 Words = tuple[str, ...]  # of a command line
 Compare = Callable[[Sequence[Words]], Sequence[Parity]]
 
 
 def draw(random_numbers: random.Random, *, num_ranks: int) -> Words:
-    """Draw a strategy, a batch and its division, as words of the command line."""
+    """Draw a strategy, a batch and its division, as words of the command line; one with more settings more often."""
     choose = random_numbers.choice
-    divisors = [str(size) for size in range(1, num_ranks + 1) if num_ranks % size == 0]
     strategies = words_of(
         ModelSpread, lambda one: one.equals_one_process and one.most_ranks is None and not one.chooses
     )
-    words = [choose(strategies)]
-    for name, usual in file_values(words[0]).items():
+    settings = [file_values(strategy) for strategy in strategies]
+    number = choose([number for number, own in enumerate(settings) for _ in own])
+    words, left = [strategies[number]], num_ranks
+    for name, usual in random_numbers.sample([*settings[number].items()], len(settings[number])):
         if name.endswith(SIZES):
-            words.append(f"strategy.{name}={choose(divisors)}")
+            size = choose([size for size in range(1, left + 1) if left % size == 0])
+            left //= size
+            words.append(f"strategy.{name}={size}")
         elif isinstance(usual, bool):
             words.append(f"strategy.{name}={choose(('true', 'false'))}")
-        elif name == "schedule":
-            words.append(f"strategy.schedule={choose(SCHEDULES)}")
+        elif name in SETTINGS:
+            words.append(f"strategy.{name}={choose(SETTINGS[name])}")
     drawn = {key: choose(values) for key, values in VALUES.items()}
     sequences = num_ranks * int(drawn["batch.micro_batch_sequences"]) * choose((1, 2, 4))
     tokens = sequences * int(drawn["batch.context_tokens"])
