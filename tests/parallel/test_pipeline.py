@@ -168,9 +168,11 @@ def test_two_pipelines_with_rows_of_their_own_train_as_one_process(folder: Path,
         "micro_batch_sequences": 4,
         "settings": TWO | {"schedule": "gpipe"},
     }  # balanced by the tokens of both
-    found = trained(folder, [*(STAGES | CASES[case] for case in (0, 1)), STAGES | experts], num_ranks=4)
+    one_stage = CASES[1] | {"settings": {"pipeline_size": 1}}
+    cases = [*(STAGES | case for case in (CASES[0], CASES[1], one_stage)), STAGES | experts]
+    found = trained(folder, cases, num_ranks=4)
     (balanced,) = trained(folder, [alone_of(experts) | {"micro_batch_sequences": 8}])
-    for one, expected in zip(found, (alone[0], alone[1], balanced), strict=True):
+    for one, expected in zip(found, (alone[0], alone[1], alone[1], balanced), strict=True):
         require_same(one, expected)
 
 

@@ -241,7 +241,8 @@ class MeshStrategy(FullyShardedStrategy):
         """Leave this rank's part in the model, and let it train and compute together with the others."""
         assert mesh is not None
         spread, groups = self._spread, RankGroups(self._spread, mesh)
-        layers = self._cut_layers(model) if spread.pipeline.num_stages > 1 else None
+        is_staged = spread.pipeline.num_stages > 1 or not spread.casts_parameters  # copies of one stage too
+        layers = self._cut_layers(model) if is_staged else None
         enter: Callable[[int], int] = int
         if spread.tensor_ranks > 1:
             self._layout = cut_model(model, Regions(groups.grid["tensor"]))
