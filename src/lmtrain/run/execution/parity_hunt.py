@@ -50,7 +50,7 @@ def draw(random_numbers: random.Random, *, num_ranks: int) -> Words:
         elif name in SETTINGS:
             words.append(f"strategy.{name}={choose(SETTINGS[name])}")
     drawn = {key: choose(values) for key, values in VALUES.items()}
-    sequences = num_ranks * int(drawn["batch.micro_batch_sequences"]) * choose((1, 2, 4))
+    sequences = num_ranks * int(drawn["batch.micro_batch_sequences"]) * choose((1, 2, 4, 8))
     tokens = sequences * int(drawn["batch.context_tokens"])
     return (*words, *(f"{key}={value}" for key, value in drawn.items()), f"batch.tokens_per_step={tokens}")
 
