@@ -60,7 +60,7 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
         )
     typed = [word for word in words if not word.startswith("parity.")]
     with tempfile.TemporaryDirectory(prefix="lmtrain-parity-") as root:
-        comparison = Comparison(typed, settings, root=Path(root))
+        comparison = RankComparison(typed, settings, root=Path(root))
         drawn = comparison.hunt() if settings["draws"] else (((), one) for one in comparison.of([()]))
         return _shown(drawn, settings, as_json=asked.json)
 
@@ -109,7 +109,7 @@ def read_settings(words: list[str]) -> dict[str, float]:
     return settings
 
 
-class Comparison:
+class RankComparison:
     """Configs of one command line, with further words or without, compared on ranks with one process."""
 
     def __init__(self, typed: list[str], settings: dict[str, float], *, root: Path) -> None:
