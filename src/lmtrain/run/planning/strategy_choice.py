@@ -28,7 +28,7 @@ from lmtrain.run.validators.task import example_rows
 
 # The largest groups that are tried, by their settings; a tensor group stays within a node.
 MOST: Final[Mapping[str, int]] = {
-    "tensor_size": 8, "context_size": 8, "num_stages": 16, "pipeline_size": 16, "expert_size": 64,
+    "tensor_size": 8, "context_size": 8, "pipeline_size": 16, "expert_size": 64,
 }  # fmt: skip
 MOST_REFUSED: Final = 4  # models are built on paper to ask whether a strategy takes them
 MOST_OTHERS: Final = 3  # named next to the choice
