@@ -48,7 +48,7 @@ class Row:
     """A published row: tokens per second and device, GB where published, and the words of the nearest run.
 
     `sequences` are a device's of a step, `micro` of a micro-step; `device` None is the cluster's; `attention` is its
-    kernel's share of the peak, None: the device's usual one. `spread` are facts of the strategy in place of its own.
+    kernel's share of the peak, None: the device's usual one. `spread` overrides facts of the strategy.
     What the published code does otherwise: `moves` are the awaited messages of its tensor groups over ours, `copies`
     the bytes of its expert groups over ours; `gathers_once`: shards are of the optimizer's state alone, so that weights
     are gathered once a step; `hides_exchanges` of experts behind the computing of another micro-batch; its stages may

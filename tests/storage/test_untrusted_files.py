@@ -58,8 +58,8 @@ def test_a_pickle_that_asks_for_more_than_itself_is_refused(attack: bytes) -> No
 )
 def test_an_error_of_values_is_one_line_about_the_file(problem: Exception) -> None:
     with (
-        pytest.raises(DataError, match=r"^x/y is damaged \(.+\); make it anew\.$"),
-        refuse_damage(Path("x/y"), fix="make it anew"),
+        pytest.raises(DataError, match=r"^x/y is damaged \(.+\); write it again\.$"),
+        refuse_damage(Path("x/y"), fix="write it again"),
     ):
         raise problem
 

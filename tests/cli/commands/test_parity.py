@@ -13,6 +13,11 @@ SAME = RankDifference(step=1, kind="loss", largest=0.0, scale=6.0)
 WRONG = RankDifference(step=1, kind="gradient", name="head.weight", largest=1.0, scale=2.0, ranks=[0, 1])
 
 
+def test_draws_of_a_sweep_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"parity\.draws: must be 0 with -m, got 2"):
+        parity(["-m", "seed=1,2", "parity.draws=2"])
+
+
 @pytest.mark.parametrize(
     ("word", "told"),
     [

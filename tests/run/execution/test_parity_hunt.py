@@ -1,8 +1,10 @@
 import random
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 
+from lmtrain.accounting.model.memory import Schedule
 from lmtrain.accounting.observed.parity_checks import Parity, RankDifference
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.execution.parity_hunt import Words, accepted, draw, hunt
@@ -20,6 +22,8 @@ def test_a_seed_draws_the_same_words_and_every_strategy_comes() -> None:
     assert drawn(1) == drawn(1) != drawn(2)
     strategies = {words[0] for words in drawn(1)}
     assert {f"strategy={name}" for name in ("ddp", "fsdp", "hsdp", "tensor", "context", "pipeline")} <= strategies
+    schedules = {word for words in drawn(1) for word in words if word.startswith("strategy.schedule=")}
+    assert schedules == {f"strategy.schedule={name}" for name in get_args(Schedule)}
     assert not strategies & {"strategy=single", "strategy=auto", "strategy=diloco"}
 
 

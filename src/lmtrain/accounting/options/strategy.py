@@ -182,6 +182,11 @@ class ModelSpread:
         return self.meets_every_steps is None
 
     @property
+    def can_be_chosen(self) -> bool:
+        """Return whether it trains several ranks to the numbers of one process, with groups of some size."""
+        return self.most_ranks is None and self.equals_one_process and not self.chooses
+
+    @property
     def shards_most(self) -> bool:
         """Return whether all ranks share one copy of the model, each with other tokens."""
         return self.shards_over == "all ranks" and self.tensor_ranks == self.context_ranks == 1

@@ -39,7 +39,7 @@ SCORE_BYTES: Final = 6.6  # moved for a logit
 EAGER_SCORE_BYTES: Final = 40
 UPDATE_BYTES: Final = 53  # moved for a parameter and step: the norm, AdamW, and the copy in bf16
 # Moved for a number of a token's copy for an expert, forward and backward: copied in the order of experts and back, and
-# in an expert group into messages, out of them and into the order of its own experts too. Counted, not fitted.
+# in an expert group into messages, out of them and into the order of the local experts too. Counted, not fitted.
 EXPERT_ROW_BYTES: Final = 20
 EXCHANGED_ROW_BYTES: Final = 52
 CAST_BYTES: Final = 3  # moved for an operand of a product in fp8: read and written, its scale in a kernel before

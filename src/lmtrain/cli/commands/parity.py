@@ -59,6 +59,10 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
             f"parity starts its own ranks; run it once, outside of {outer.kind}, with parity.ranks=N."
         )
     typed = [word for word in words if not word.startswith("parity.")]
+    if settings["draws"] and parse_arguments(typed).is_sweep:
+        raise ConfigurationError(
+            f"parity.draws: must be 0 with -m, got {settings['draws']:g}. Run each config by itself."
+        )
     with tempfile.TemporaryDirectory(prefix="lmtrain-parity-") as root:
         comparison = RankComparison(typed, settings, root=Path(root))
         drawn = comparison.hunt() if settings["draws"] else (((), one) for one in comparison.of([()]))

@@ -6,8 +6,9 @@ gate or the build of the model refuses are drawn again.
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, get_args
 
+from lmtrain.accounting.model.memory import Schedule
 from lmtrain.accounting.observed.parity_checks import Parity
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
@@ -22,10 +23,10 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "recompute": ("none", "every_block", "selective"),
 }
 SETTINGS: Final[Mapping[str, Sequence[str]]] = {
-    "schedule": ("gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv"),
+    "schedule": get_args(Schedule),
     "num_chunks": ("1", "2"),
 }
-SIZES: Final = ("_size", "num_stages")  # ends of the names of settings that divide the ranks
+SIZE: Final = "_size"  # the end of the names of settings that divide the ranks
 SIMPLER: Final = ("model.num_layers=2", "model.num_layers=1", "recompute=none", "batch.micro_batch_sequences=1")
 Words = tuple[str, ...]  # of a command line
 Compare = Callable[[Sequence[Words]], Sequence[Parity]]
@@ -34,14 +35,12 @@ Compare = Callable[[Sequence[Words]], Sequence[Parity]]
 def draw(random_numbers: random.Random, *, num_ranks: int) -> Words:
     """Draw a strategy, a batch and its division, as words of the command line; one with more settings more often."""
     choose = random_numbers.choice
-    strategies = words_of(
-        ModelSpread, lambda one: one.equals_one_process and one.most_ranks is None and not one.chooses
-    )
+    strategies = words_of(ModelSpread, lambda one: one.can_be_chosen)
     settings = [file_values(strategy) for strategy in strategies]
     number = choose([number for number, own in enumerate(settings) for _ in own])
     words, left = [strategies[number]], num_ranks
     for name, usual in random_numbers.sample([*settings[number].items()], len(settings[number])):
-        if name.endswith(SIZES):
+        if name.endswith(SIZE):
             size = choose([size for size in range(1, left + 1) if left % size == 0])
             left //= size
             words.append(f"strategy.{name}={size}")
@@ -61,16 +60,17 @@ def accepted(random_numbers: random.Random, accepts: Callable[[Words], object], 
     Raises:
         ConfigurationError: The last refusal, if many draws in a row are refused.
     """
-    for _ in range(MOST_REFUSED - 1):
+    num_refused = 0
+    while True:
         words = draw(random_numbers, num_ranks=num_ranks)
         try:
             accepts(words)
         except ConfigurationError:
-            continue
-        return words
-    words = draw(random_numbers, num_ranks=num_ranks)
-    accepts(words)
-    return words
+            num_refused += 1
+            if num_refused == MOST_REFUSED:
+                raise
+        else:
+            return words
 
 
 def hunt(drawn: Sequence[Words], compare: Compare) -> Iterator[tuple[Words, Parity]]:

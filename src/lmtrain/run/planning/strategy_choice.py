@@ -173,10 +173,7 @@ def _strategies(config: RunConfig) -> list[str]:
         parts = spread.tensor_ranks > 1, spread.context_ranks > 1, spread.pipeline.num_stages > 1
         return (has_many, *parts, spread.cuts_parameters)
 
-    def is_choice(spread: ModelSpread) -> bool:
-        return spread.most_ranks is None and spread.equals_one_process and not spread.chooses
-
-    return sorted(words_of(ModelSpread, is_choice), key=turn)
+    return sorted(words_of(ModelSpread, lambda spread: spread.can_be_chosen), key=turn)
 
 
 def _asks_model(config: RunConfig) -> bool:
