@@ -161,11 +161,7 @@ def compress(tokens: TokenSplit, tokenizer: Tokenizer) -> References:
 
 
 def write_verified(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest and check every byte against it.
-
-    Raises:
-        DataError: It does not verify: a defect of this program, or of the machine.
-    """
+    """Write the manifest and check every byte against it."""
     write_manifest(folder, manifest)
     with stage("verify") as progress:
         found = list(problems(folder, advance=lambda read: progress.advance(text_bytes=read)))

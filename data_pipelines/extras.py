@@ -9,11 +9,7 @@ DATA_EXTRA = ("datatrove", "spacy", "xxhash")
 
 
 def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, extra: str = "data") -> None:
-    """Refuse a setting with missing packages.
-
-    Raises:
-        EnvironmentProblem: With the command to install them.
-    """
+    """Refuse a setting with missing packages, with the command to install them."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         are = "are" if len(missing) > 1 else "is"

@@ -86,11 +86,7 @@ def prepare(
 
 
 def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConversations:
-    """Return the check of conversations, by the rules of the tokenizer's style too.
-
-    Raises:
-        ConfigurationError: The tokenizer has no style to write conversations in.
-    """
+    """Return the check of conversations, by the rules of the tokenizer's style too."""
     if not source.has_conversations:
         return WholeConversations()
     styles = styles_of(tokenizer.special_tokens)

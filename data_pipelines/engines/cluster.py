@@ -66,12 +66,7 @@ class ClusterEngine(ABC):
     """Stages as jobs of datatrove's executors."""
 
     def __init__(self, option: str, *, num_tasks: int, **numbers: int) -> None:
-        """Divide reading into `num_tasks`.
-
-        Raises:
-            ConfigurationError: Not a positive number.
-            EnvironmentProblem: A package is not installed.
-        """
+        """Divide reading into `num_tasks`."""
         for name, number in {"num_tasks": num_tasks, **numbers}.items():
             if number < 1:
                 raise ConfigurationError(f"engine.{name}: must be at least 1, got {number}.")
@@ -79,11 +74,7 @@ class ClusterEngine(ABC):
         self._num_tasks = num_tasks
 
     def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
-        """Yield the source's items in order, each document through all stages or dropped with a reason.
-
-        Raises:
-            EnvironmentProblem: Unfinished tasks.
-        """
+        """Yield the source's items in order, each document through all stages or dropped with a reason."""
         silence_datatrove()
         plan = plan_jobs(source, stages, folder.absolute(), num_tasks=self._num_tasks)
         self._run(plan)
@@ -107,11 +98,7 @@ class Task:
 
 
 def require_finished(job: PipelineJob, executor: Any, folder: Path) -> None:
-    """Refuse to go on without every task.
-
-    Raises:
-        EnvironmentProblem: Some did not finish.
-    """
+    """Refuse to go on without every task."""
     missing = executor.get_incomplete_ranks(skip_completed=True)
     if missing:
         msg = f"{len(missing)} of {job.num_tasks} tasks of {job.name} did not finish (the first is {missing[0]})"

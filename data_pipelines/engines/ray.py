@@ -27,12 +27,7 @@ class RayEngine(ClusterEngine):
         cpus_per_task: int = 1,
         memory_gib_per_cpu: float = 2.0,
     ) -> None:
-        """`address` "auto" is this machine's own cluster.
-
-        Raises:
-            ConfigurationError: Not a positive number.
-            EnvironmentProblem: A package is not installed.
-        """
+        """`address` "auto" is this machine's own cluster."""
         numbers = {"cpus_per_task": cpus_per_task, "max_running_tasks": max_running_tasks or 1}
         super().__init__("ray", num_tasks=num_tasks, **numbers)
         require_extra("engine=ray", packages=("ray",), extra="ray")

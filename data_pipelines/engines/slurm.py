@@ -43,10 +43,6 @@ class SlurmEngine(ClusterEngine):
         """`setup` is a line of shell for this environment's commands; None puts them on PATH.
 
         `sbatch` has more directives by their long names.
-
-        Raises:
-            ConfigurationError: Not a positive number, or text of several lines.
-            EnvironmentProblem: The extra is not installed.
         """
         super().__init__(
             "slurm",

@@ -61,11 +61,7 @@ class Source(ABC):
         """Yield the documents, in the same order every time."""
 
     def check(self) -> None:  # noqa: B027 (most sources have no setting that could be wrong)
-        """Refuse, before any work, settings that do not fit the source: a column, a config, a split.
-
-        Raises:
-            DataError: The message lists the existing ones.
-        """
+        """Refuse, before any work, settings that do not fit the source: a column, a config, a split."""
 
     def num_pieces(self) -> int:
         """Return how many parts can be read independently of one another, by the tasks of a cluster job."""
@@ -85,11 +81,7 @@ def document_of(row_id: str, content: str | tuple[Mapping[str, Any], ...] | Conv
 
 
 def require_good(item: Item, on_bad_row: OnBadRow) -> Item:
-    """Refuse a row without a document, where `on_bad_row` is "error".
-
-    Raises:
-        DataError: With the row and the reason.
-    """
+    """Refuse a row without a document, where `on_bad_row` is "error"."""
     if on_bad_row != "error":
         return item
     if isinstance(item, Document) and item.messages is not None:

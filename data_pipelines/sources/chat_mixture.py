@@ -54,10 +54,6 @@ class ChatMixture(Source):
         """Name data sets of the hub or local folders; `identity` is a file of conversations, left out where it is None.
 
         0 epochs leave a data set out.
-
-        Raises:
-            ConfigurationError: A number is negative, or nothing is left.
-            DataError: A file is missing.
         """
         self._counts = {
             "smoltalk_epochs": smoltalk_epochs,
@@ -83,23 +79,13 @@ class ChatMixture(Source):
         return hashlib.sha256(f"{identity} {fingerprint_files(files)}".encode()).hexdigest()
 
     def check(self) -> None:
-        """Find the data sets, their configs and splits.
-
-        Raises:
-            DataError: One is missing.
-            EnvironmentProblem: The hub cannot be reached.
-        """
+        """Find the data sets, their configs and splits."""
         for label in self._names:
             if self._counts[f"{label}_epochs"]:
                 find_dataset(self._wanted(label), cache=None)
 
     def documents(self) -> Iterator[Document | Skipped]:
-        """Yield every part as often as asked, and report the rows of each.
-
-        Raises:
-            DataError: As `check` does, or a damaged file.
-            EnvironmentProblem: The hub cannot be reached, or the connection broke.
-        """
+        """Yield every part as often as asked, and report the rows of each."""
         counts: list[str] = []
         for label, epochs, rows in self._parts():
             num_rows = 0

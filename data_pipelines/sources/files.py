@@ -84,12 +84,7 @@ class FileSource(Source):
         return f"{identity} {fingerprint_files(held_out)}" if held_out else identity
 
     def check(self) -> None:
-        """Check the columns of the first file of each kind.
-
-        Raises:
-            DataError: One is missing; the message lists the existing columns.
-            ConfigurationError: Columns were named, but all files are plain text.
-        """
+        """Check the columns of the first file of each kind; plain text has none."""
         first: dict[Format, FoundFile] = {}
         for file in self._found.files:
             first.setdefault(self._format_of(file), file)
@@ -215,9 +210,6 @@ class Files(FileSource):
         and counted, or with `on_bad_row` "error" refused. A folder is searched for text, source code and tables, and
         for `more_suffixes`. The documents of `validation_paths` are for validation, all others train; a file in both is
         for validation.
-
-        Raises:
-            ConfigurationError: No path, contradicting columns, or an unknown choice.
         """
         super().__init__(
             paths=paths,

@@ -35,10 +35,6 @@ def find_files(paths: Iterable[str], *, suffixes: Collection[str], key: str = "s
 
     A file or a glob takes whatever it names. A folder is searched for files with these suffixes, and on this machine
     for text without a suffix, such as LICENSE or GPL-2.1; hidden files are left out.
-
-    Raises:
-        DataError: A path does not exist, or none of them has such a file.
-        EnvironmentProblem: An address cannot be reached.
     """
     found: dict[str, FoundFile] = {}
     left_out: Counter[str] = Counter()
@@ -67,9 +63,6 @@ def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile]:
     """Yield the files behind a path or a glob of this machine: a folder's without hidden ones.
 
     Links come last, so that a file goes by its own name; pipes, devices and links to folders are left out.
-
-    Raises:
-        DataError: There is none, or it is a pipe.
     """
     path = Path(named).expanduser()
     if path.is_dir():
@@ -116,11 +109,7 @@ def find_remote(named: str) -> Iterator[FoundFile]:
 
 
 def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
-    """Yield every file below a folder, without hidden files and folders and the excluded folders.
-
-    Raises:
-        DataError: A folder cannot be read.
-    """
+    """Yield every file below a folder, without hidden files and folders and the excluded folders."""
 
     def refuse(problem: OSError) -> None:
         raise unreadable(problem.filename, problem) from problem

@@ -75,9 +75,6 @@ class HuggingFaceDataset(Source):
 
         Columns and roles are those of `source=files`. Streaming reads rows as they arrive, and shuffles them in a
         buffer of 10,000; without it the whole is first downloaded into the folder `cache`, and shuffled as a whole.
-
-        Raises:
-            ConfigurationError: Contradicting settings, or a number below 1.
         """
         if max_documents is not None and max_documents < 1:
             raise ConfigurationError(f"source.max_documents: must be at least 1, got {max_documents}.")
@@ -112,21 +109,11 @@ class HuggingFaceDataset(Source):
         return hashlib.sha256(f"{json.dumps(identity)} {fingerprint_files(found)}".encode()).hexdigest()
 
     def check(self) -> None:
-        """Find the dataset, its config, its split and the columns.
-
-        Raises:
-            DataError: One is missing; the message lists the existing ones.
-            EnvironmentProblem: The hub cannot be reached.
-        """
+        """Find the dataset, its config, its split and the columns."""
         self._open()
 
     def documents(self) -> Iterator[Document | Skipped]:
-        """Yield each row's document under its number in the order of reading.
-
-        Raises:
-            DataError: As `check` does, or a row that does not fit the others.
-            EnvironmentProblem: The hub cannot be reached, or the connection broke.
-        """
+        """Yield each row's document under its number in the order of reading."""
         self._num_read, reading = 0, Reading()
         for row in self._read(self._open()):
             self._num_read += 1
@@ -186,12 +173,7 @@ hugging_face_dataset_facts = SourceFacts.of_columns
 
 
 def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
-    """Return the builder of a dataset with the wanted config and split.
-
-    Raises:
-        DataError: The dataset, config or split does not exist; the message lists the existing ones.
-        EnvironmentProblem: The hub cannot be reached.
-    """
+    """Return the builder of a dataset with the wanted config and split."""
     import datasets
     from datasets.exceptions import DatasetsError
 

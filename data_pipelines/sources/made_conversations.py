@@ -163,11 +163,7 @@ class MadeConversations(Source):
         seed: int = 0,
         folder: str | None = None,
     ) -> None:
-        """Make `num_conversations` from the `num_words` commonest words, with questions of some `kinds`; None: all.
-
-        Raises:
-            ConfigurationError: A number is too small, or a kind is unknown.
-        """
+        """Make `num_conversations` from the `num_words` commonest words, with questions of some `kinds`; None: all."""
         for name, value, least in (("num_conversations", num_conversations, 1), ("num_words", num_words, 4)):
             if value < least:
                 raise ConfigurationError(f"source.{name}: must be at least {least}, got {value}.")

@@ -27,11 +27,7 @@ class PreferencePairs(FileSource):
         quoting: Quoting | None = None,
         on_bad_row: OnBadRow = "skip",
     ) -> None:
-        """Name files, as for `source=files`; `columns` names other columns for prompt, chosen and rejected.
-
-        Raises:
-            ConfigurationError: No path, or an unknown choice.
-        """
+        """Name files, as for `source=files`; `columns` names other columns for prompt, chosen and rejected."""
         super().__init__(
             paths=paths,
             validation_paths=(),

@@ -59,11 +59,7 @@ class LengthFilter(Stage):
         min_characters: int = 1,
         max_characters: int | None = None,
     ) -> None:
-        """Count characters without white space at the ends; None means no limit.
-
-        Raises:
-            ConfigurationError: A negative limit, or a lower one above its upper one.
-        """
+        """Count characters without white space at the ends; None means no limit."""
         if min_characters < 0 or (max_characters is not None and max_characters < min_characters):
             rule = "min_characters and max_characters: must be at least 0, and the second no less than the first"
             raise ConfigurationError(f"cleaning.length.{rule}, got {min_characters} and {max_characters}.")

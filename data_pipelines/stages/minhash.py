@@ -37,12 +37,7 @@ class MinHashDeduplication(Stage):
         language: str = "eng",
         seed: int = 1,
     ) -> None:
-        """More bands find more, more hashes a band find less; `language`: a code with word cuts in datatrove.
-
-        Raises:
-            ConfigurationError: Not a positive number.
-            EnvironmentProblem: The extra is not installed.
-        """
+        """More bands find more, more hashes a band find less; `language`: a code with word cuts in datatrove."""
         numbers = {"num_bands": num_bands, "hashes_per_band": hashes_per_band, "words_per_phrase": words_per_phrase}
         for name, number in {**numbers, "tasks_per_band": tasks_per_band}.items():
             if number < 1:

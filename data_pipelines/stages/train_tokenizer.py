@@ -65,9 +65,6 @@ class BytePairSpec(TokenizerSpec):
         """Learn `vocab_size` entries, special tokens included; the first of those ends a document.
 
         `chat` adds the ten special tokens of conversations.
-
-        Raises:
-            ConfigurationError: The vocabulary cannot hold the bytes and the special tokens.
         """
         self.special_tokens = (*special_tokens, *(CHAT_TOKENS if chat else ()))
         require_room(vocab_size, self.special_tokens if special_tokens else ())
@@ -115,11 +112,7 @@ class ByteLevelSpec(FixedSpec):
     takes_chat = True
 
     def __init__(self, *, vocab_size: int = 257, chat: bool = False) -> None:
-        """Count 256 bytes, end-of-text, with `chat` ten tokens of conversations, and unused entries beyond.
-
-        Raises:
-            ConfigurationError: No room for them.
-        """
+        """Count 256 bytes, end-of-text, with `chat` ten tokens of conversations, and unused entries beyond."""
         self.tokenizer = ByteLevelTokenizer(vocab_size=vocab_size, chat=chat)
         self._chat = chat
 

@@ -40,11 +40,7 @@ def _installer() -> str:
 
 
 def optimizer_class(option: str, *, module: str, name: str) -> Any:
-    """Import the class behind `optimizer=OPTION` from its package.
-
-    Raises:
-        EnvironmentProblem: The package is not installed.
-    """
+    """Import the class behind `optimizer=OPTION` from its package."""
     package = module.partition(".")[0]
     if importlib.util.find_spec(package) is None:
         command = install_command("optim", package)

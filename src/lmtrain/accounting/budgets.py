@@ -162,11 +162,7 @@ def horizon(
 
 
 def limits_of(budget: Budget) -> dict[str, float]:
-    """Return the limited amounts and their values.
-
-    Raises:
-        ConfigurationError: Without a limit, or for an impossible one.
-    """
+    """Return the limited amounts, at least one, and their values."""
     limits = {name: value for name, value in asdict(budget).items() if value is not None}
     if not limits:
         raise ConfigurationError(

@@ -65,10 +65,7 @@ def parse_quantity(value: str | float, key: str = "value", *, unit: Unit | None 
 
 
 def parse_whole(value: str | float, key: str) -> int:
-    """Return a quantity as a whole number of at least 1.
-
-    Raises: ConfigurationError for anything else.
-    """
+    """Return a quantity as a whole number of at least 1."""
     number = parse_quantity(value, key)
     if number < 1:
         raise ConfigurationError(f"{key}={value} is below 1. Did you mean 1?")

@@ -48,11 +48,7 @@ NOTES: Final = {"train": TRAINING, "prepare": PREPARATION}
 
 
 def help_page(conf: Path, *, program: str, config: str = "train", words: Sequence[str] = ()) -> str:
-    """Render the help page of one entry config, or of the topic typed; --config-dir adds a person's own options.
-
-    Raises:
-        ConfigurationError: A word is neither a group, nor GROUP=OPTION, nor `keys`.
-    """
+    """Render the help page of one entry config, or of the topic typed; --config-dir adds a person's own options."""
     main = conf / f"{config}.yaml"
     defaults = default_options(main)
     shown = [path for path in group_folders(conf) if any(path.glob("*.yaml"))]

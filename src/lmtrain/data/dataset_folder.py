@@ -110,11 +110,7 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def require_whole(dataset: Dataset) -> None:
-    """Check all files but the tokenizer's that changed since they were last found whole.
-
-    Raises:
-        DataError: A file is missing, or its bytes are not those that were written.
-    """
+    """Check all files but the tokenizer's that changed since they were last found whole."""
     folder = dataset.folder
     record = folder.with_name(f".{folder.name}.checked.json")
     try:
@@ -152,11 +148,7 @@ class BackgroundCheck:
         self._thread.start()
 
     def require_whole(self) -> None:
-        """Wait for the end of the check.
-
-        Raises:
-            DataError: A file is missing, or its bytes are not those that were written.
-        """
+        """Wait for the end of the check."""
         self._thread.join()
         if self._problem is not None:
             raise self._problem

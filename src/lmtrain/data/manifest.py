@@ -180,11 +180,7 @@ def num_ids(dtype: str) -> int:
 
 
 def narrowest_dtype(vocab_size: int) -> str:
-    """Return the narrowest type for every id: uint16 up to 65,536 entries, else uint32.
-
-    Raises:
-        ConfigurationError: Not even uint32 holds them.
-    """
+    """Return the narrowest type for every id: uint16 up to 65,536 entries, else uint32."""
     for dtype in DTYPES:
         if vocab_size <= num_ids(dtype):
             return dtype

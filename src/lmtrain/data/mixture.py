@@ -45,11 +45,7 @@ class Phase:
 
 
 def parse_sources(sources: Mapping[str, Any]) -> dict[str, SourceSettings]:
-    """Read the sources.
-
-    Raises:
-        ConfigurationError: There is none, or one without a path, with an unknown key, or with a weight below 0.
-    """
+    """Read the sources: at least one, each with a path, known keys and a weight of at least 0."""
     if not sources:
         raise ConfigurationError(f"data.sources is empty; name a prepared folder and its weight: {EXAMPLE}.")
     parsed: dict[str, SourceSettings] = {}
@@ -179,11 +175,7 @@ def open_mixture(sources: Mapping[str, Mapping[str, Any]], schedule: Sequence[Ma
 
 
 def require_one_tokenizer(datasets: Mapping[str, Dataset]) -> None:
-    """Refuse tokens of different tokenizers.
-
-    Raises:
-        DataError: Naming the two.
-    """
+    """Refuse tokens of different tokenizers."""
     first, *others = datasets
     wanted = datasets[first].manifest.tokenizer_fingerprint
     for name in others:

@@ -11,12 +11,7 @@ from lmtrain.tokenizers.conversation import ConversationError
 
 
 def read_texts(path: Path, *, flag: str) -> list[str]:
-    """Return the one text of a file, or the text of each row of a table.
-
-    Raises:
-        ConfigurationError: The file does not exist.
-        DataError: It is damaged, empty or not UTF-8 text, or a row has no text.
-    """
+    """Return the one text of a file, or the text of each row of a table."""
     file = _found(path, flag)
     if _format_of(file) is None:
         try:
@@ -34,12 +29,7 @@ def read_texts(path: Path, *, flag: str) -> list[str]:
 
 
 def read_named_rows(path: Path, columns: Collection[str], *, flag: str) -> Iterator[tuple[str, Row]]:
-    """Yield the id and the content of each row of a table: JSON lines or an array, csv, tsv or parquet.
-
-    Raises:
-        ConfigurationError: The file does not exist.
-        DataError: It is damaged, or a row cannot be read.
-    """
+    """Yield the id and the content of each row of a table: JSON lines or an array, csv, tsv or parquet."""
     file = _found(path, flag)
     kind = _format_of(file) or "json_lines"
     for row_id, row in read_rows(file, kind, columns, Reading(), dialect=Delimited()):

@@ -181,11 +181,7 @@ def packing_report(
 
 
 def end_of_text_id(split: TokenSplit) -> int:
-    """Return the last id of every document, judged by up to 1,000 documents.
-
-    Raises:
-        DataError: They end with different ids.
-    """
+    """Return the last id of every document, judged by up to 1,000 documents, which must agree."""
     found = last_ids(split)
     if len(found) != 1:
         some = ", ".join(map(str, sorted(found)[:5]))
@@ -204,11 +200,7 @@ def last_ids(split: TokenSplit, *, within_shards: bool = False) -> set[int]:
 
 
 def require_end_of_text(dataset: Dataset, found: int) -> None:
-    """Refuse another program's documents with a common last id other than end-of-text, such as a space.
-
-    Raises:
-        DataError: The tokenizer has another end-of-text.
-    """
+    """Refuse another program's documents with a common last id other than end-of-text, such as a space."""
     if dataset.is_native:
         return
     expected = load_tokenizer(dataset.tokenizer_folder).end_of_text_id
@@ -220,11 +212,7 @@ def require_end_of_text(dataset: Dataset, found: int) -> None:
 
 
 def require_ends(dataset: Dataset, tokens: TokenSplit) -> None:
-    """Refuse another program's documents that do not end with the tokenizer's end-of-text.
-
-    Raises:
-        DataError: They end with another id.
-    """
+    """Refuse another program's documents that do not end with the tokenizer's end-of-text."""
     for found in () if dataset.is_native else sorted(last_ids(tokens, within_shards=True)):
         require_end_of_text(dataset, found)
 

@@ -72,11 +72,7 @@ def read_rows(
 
 
 def columns_of(file: FoundFile, kind: TableFormat, *, dialect: Delimited) -> list[str] | None:
-    """Return the columns of a table by its beginning; None for an empty one.
-
-    Raises:
-        DataError: It is not a table of this kind.
-    """
+    """Return the columns of a table by its beginning; None for an empty one."""
     if kind == "parquet":
         with _opened(file) as table:
             return list(table.schema_arrow.names)

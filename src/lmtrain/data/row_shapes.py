@@ -96,11 +96,7 @@ class RowShape:
         return frozenset(names | (set() if self.kind == "text" else set(UNSUPPORTED)))
 
     def require_in(self, columns: Collection[str], *, table: str) -> None:
-        """Refuse a table without the columns of this shape.
-
-        Raises:
-            DataError: The message lists the existing columns.
-        """
+        """Refuse a table without the columns of this shape."""
         has = ", ".join(columns) or "none"
         for part, name in self.columns.items():
             if name not in columns:
@@ -276,9 +272,6 @@ def shape_of(
     """Return the shape that these settings ask for; without any, the text in a column `text`.
 
     `conversations` takes the usual columns of conversations.
-
-    Raises:
-        ConfigurationError: They contradict one another, or name no part of a row.
     """
     if text_column is not None and messages_column is not None:
         msg = f"source.text_column={text_column} and source.messages_column={messages_column} are mutually exclusive"

@@ -54,11 +54,7 @@ def count_documents(
 
 
 def require_known(ids: NDArray[Any], vocab_size: int) -> None:
-    """Refuse ids beyond the vocabulary: an error of the data, not of a device.
-
-    Raises:
-        DataError: The largest one is beyond it.
-    """
+    """Refuse ids beyond the vocabulary: an error of the data, not of a device."""
     largest = int(ids.max(initial=0))
     if largest >= vocab_size:
         raise DataError(

@@ -55,11 +55,7 @@ class MappedFile:
         self.items: NDArray[Any] = np.frombuffer(self._map, dtype, count=num_items, offset=offset_bytes)
 
     def require_whole(self) -> None:
-        """Check the file's present size.
-
-        Raises:
-            DataError: It is shorter than it was.
-        """
+        """Refuse a file that is shorter than it was."""
         num_bytes = self._map.size()
         if num_bytes < self._num_bytes:
             sizes = f"it has {num_bytes:,} bytes instead of {self._num_bytes:,}"
@@ -205,22 +201,14 @@ class Dataset:
         return all(shard.is_native for shard in self.manifest.shards)
 
     def split(self, name: str) -> TokenSplit:
-        """Return one split's tokens.
-
-        Raises:
-            DataError: The split does not exist.
-        """
+        """Return one split's tokens."""
         if name not in self.splits:
             known = ", ".join(self.splits)
             raise DataError(f"data set {self.folder} has no split '{name}', only {known}.{suggest(name, self.splits)}")
         return self.splits[name]
 
     def require_tokenizer(self, fingerprint: str, *, way: str = REBUILD) -> None:
-        """Refuse tokens of another tokenizer; `way` is the nearest fix.
-
-        Raises:
-            DataError: The tokens were made with another tokenizer.
-        """
+        """Refuse tokens of another tokenizer; `way` is the nearest fix."""
         made_with = self.manifest.tokenizer_fingerprint
         if fingerprint != made_with:
             rule = f"was encoded with tokenizer {made_with[:12]}, not with {fingerprint[:12]}"

@@ -25,9 +25,6 @@ def synthetic(
 
     Documents have 512 tokens; `num_tokens` is rounded up to whole ones, and 5 % more make a validation and a test
     split each. The same settings find the folder again.
-
-    Raises:
-        ConfigurationError: A vocabulary without room for 256 bytes and end-of-text.
     """
     tokenizer = ByteLevelTokenizer(vocab_size=vocab_size)
     settings = {"vocab_size": vocab_size, "num_tokens": num_tokens, "seed": seed}

@@ -137,11 +137,7 @@ class PlainBytes(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Put the next bytes into a buffer; 0 at the end.
-
-        Raises:
-            DataError: The compressed file is damaged, or cannot be read.
-        """
+        """Put the next bytes into a buffer; 0 at the end."""
         self._pending = self._pending or self._next(len(buffer))
         length = min(len(buffer), len(self._pending))
         buffer[:length] = self._pending[:length]
@@ -174,12 +170,7 @@ class PlainBytes(io.RawIOBase):
 
 @contextmanager
 def open_raw(file: FoundFile) -> Generator[Any, None, None]:
-    """Open a file's own bytes.
-
-    Raises:
-        DataError: It cannot be read.
-        EnvironmentProblem: Its store cannot be reached.
-    """
+    """Open a file's own bytes."""
     if file.is_local:
         try:
             raw = Path(file.address).open("rb")  # noqa: SIM115  (closed below)
@@ -204,11 +195,7 @@ def open_plain(file: FoundFile) -> Generator[io.BufferedReader, None, None]:
 
 
 def is_text(file: FoundFile) -> bool:
-    """Return whether a file begins with UTF-8 text: whole characters, and no NUL byte.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Return whether a file begins with UTF-8 text: whole characters, and no NUL byte."""
     with open_plain(file) as content:
         beginning = content.read(LOOKED_AT_BYTES)
         is_whole = not content.read(1)

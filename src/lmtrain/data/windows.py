@@ -29,11 +29,7 @@ class EvaluationWindow(NamedTuple):
 
 
 def num_training_windows(num_tokens: int, context_tokens: int) -> int:
-    """Return how many windows of T + 1 tokens, each starting T after the last, lie inside a split.
-
-    Raises:
-        ConfigurationError: Not even one: the context is longer than the split.
-    """
+    """Return how many windows of T + 1 tokens, each starting T after the last, lie inside a split: at least one."""
     num_windows = (num_tokens - 1) // context_tokens
     if num_windows < 1:
         raise ConfigurationError(

@@ -107,9 +107,6 @@ def score_held_out(
     """Score batches as `evaluate` does, in this process alone.
 
     The error is for a ratio of sums over batches: the differences of their nats from the mean rate by their bytes.
-
-    Raises:
-        DataError: The targets have no bytes, or a score is not a number.
     """
     by_batch = list(sums_of_batches(model, batches, token_bytes=token_bytes, loss=loss))
     if not by_batch:

@@ -111,12 +111,7 @@ LABELS: Final = (*DATA_SETS, SPELLING)
 
 
 def read_tasks(folder: Path, *, only: Sequence[str] = ()) -> list[ChatTask]:
-    """Return the five tasks, or `only` those named, from the copies in a folder.
-
-    Raises:
-        ConfigurationError: A task is unknown.
-        DataError: A copy is missing or damaged.
-    """
+    """Return the five tasks, or `only` those named, from the copies in a folder."""
     labels = only or LABELS
     if unknown := [label for label in labels if label not in LABELS]:
         raise ConfigurationError(

@@ -51,11 +51,7 @@ class CoreTask:
     baseline: float
 
     def items(self) -> list[Item]:
-        """Return the task's items.
-
-        Raises:
-            DataError: The file is missing, or a line lacks a field of its kind of task.
-        """
+        """Return the task's items."""
         found = [self._item(row, row_id) for row_id, row in read_named_rows(self.file, (), flag=f"task {self.label}")]
         if len(found) <= self.num_shots:
             raise DataError(f"task {self.label}: must have at least {self.num_shots + 1} items, got {len(found)}.")
@@ -74,12 +70,7 @@ class CoreTask:
 
 
 def read_bundle(folder: Path, *, only: tuple[str, ...] = ()) -> list[CoreTask]:
-    """Return the tasks of a bundle in their order, or `only` those of these labels.
-
-    Raises:
-        ConfigurationError: The bundle has no such task.
-        DataError: The folder is not a bundle, or lacks the file of a task.
-    """
+    """Return the tasks of a bundle in their order, or `only` those of these labels."""
     try:
         with (folder / BASELINES).open(encoding="utf-8", newline="") as file:
             baselines = {row["Eval Task"]: float(row["Random baseline"]) / 100 for row in csv.DictReader(file)}

@@ -79,9 +79,6 @@ def score_tasks(
     """Score tasks by name in their order; data sets that are not local are downloaded by the harness.
 
     `num_shots` None: each task's own.
-
-    Raises:
-        DataError: A task's data cannot be read.
     """
     import lm_eval
     from datasets.exceptions import DatasetsError

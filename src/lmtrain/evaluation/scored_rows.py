@@ -50,9 +50,6 @@ def score_rows(model: LanguageModel, spans: Sequence[ScoredRow], *, batch_tokens
     """Return a score for each span, in their order; rows of like lengths share a batch of at most `batch_tokens` ids.
 
     Ids before the model's context are left out. The model's mode is given back.
-
-    Raises:
-        DataError: The model's scores are not numbers.
     """
     spans = [span.within(model.max_context_tokens) for span in spans]
     scores: list[RowScore | None] = [None] * len(spans)

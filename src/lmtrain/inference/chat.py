@@ -163,11 +163,7 @@ def template_format(
 
 
 def answer_all(loaded: LoadedModel, conversations: Sequence[Messages], *, num_new_tokens: int) -> list[Generation]:
-    """Return the greedy answer to each conversation's last turn; one beyond the context is read from its end.
-
-    Raises:
-        DataError: Messages are not a conversation that asks for an answer.
-    """
+    """Return the greedy answer to each conversation's last turn; one beyond the context is read from its end."""
     style = chat_format(loaded)
     requests = [
         Request(
@@ -210,11 +206,7 @@ class ChatSession:
         self.messages, self.num_left_out = [], 0
 
     def save(self, path: Path) -> None:
-        """Append the conversation to a file of JSON lines, as training on conversations reads it.
-
-        Raises:
-            EnvironmentProblem: The file cannot be written.
-        """
+        """Append the conversation to a file of JSON lines, as training on conversations reads it."""
         line = json.dumps({"messages": [*self._system_message(), *self.messages]}, ensure_ascii=False)
         try:
             with path.open("a", encoding="utf-8") as file:

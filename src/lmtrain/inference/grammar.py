@@ -70,11 +70,7 @@ class Grammars:
         self._tokens = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=len(vocabulary.tokens), eos_token=ends)
 
     def of_schema(self, schema: Schema, *, key: str) -> Grammar:
-        """Return the grammar of JSON that a schema describes; `key` is the schema's place in a request.
-
-        Raises:
-            DataError: The schema is wrong, or not supported by llguidance.
-        """
+        """Return the grammar of JSON that a schema describes; `key` is the schema's place in a request."""
         from llguidance import LLMatcher
 
         try:

@@ -68,11 +68,7 @@ class LoadedModel:
         return Grammars(self.tokenizer, [*self.end_ids])
 
     def encode(self, prompt: str) -> list[int]:
-        """Return a prompt's ids; an empty one begins a new document.
-
-        Raises:
-            DataError: It is not Unicode text.
-        """
+        """Return a prompt's ids; an empty one begins a new document."""
         if not is_unicode(prompt):
             raise DataError(f"prompt: must be UTF-8 text, got {prompt[:40]!r}.")
         return self.tokenizer.encode(prompt) or [self.tokenizer.end_of_text_id]
@@ -95,11 +91,7 @@ def id_of_begin(tokenizer: Tokenizer, folder: Path) -> int | None:
 
 
 def ids_added(folder: Path) -> tuple[int, ...]:
-    """Return the ids put before a text by a folder's `tokenizer.json`.
-
-    Raises:
-        DataError: The file is damaged.
-    """
+    """Return the ids put before a text by a folder's `tokenizer.json`."""
     path = folder / TOKENIZER_FILE
     if not path.is_file():
         return ()

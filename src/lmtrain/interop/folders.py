@@ -23,12 +23,7 @@ ADAPTER_CONFIG: Final = "adapter_config.json"  # of a folder of PEFT, in place o
 
 
 def read_config_file(folder: Path) -> dict[str, Any]:
-    """Return a folder's config.json.
-
-    Raises:
-        ConfigurationError: The folder does not exist.
-        DataError: It has no config.json, or one without an object.
-    """
+    """Return a folder's config.json."""
     path = folder / CONFIG
     if not folder.is_dir():
         raise ConfigurationError(f"FOLDER={folder} is not a folder; name one that transformers' save_pretrained wrote.")
@@ -38,12 +33,7 @@ def read_config_file(folder: Path) -> dict[str, Any]:
 
 
 def class_settings(folder: Path) -> dict[str, Any]:
-    """Return the settings of a folder's config.json for its own class in transformers.
-
-    Raises:
-        ConfigurationError: As `read_config_file`.
-        DataError: As `read_config_file`, or its weights are quantized.
-    """
+    """Return the settings of config.json for the folder's own class in transformers; weights must not be quantized."""
     content = read_config_file(folder)
     if content.get("quantization_config"):
         raise DataError(f"{folder / CONFIG}: quantization_config is not supported with a model's own class.")
@@ -51,12 +41,7 @@ def class_settings(folder: Path) -> dict[str, Any]:
 
 
 def find_folder(name: Path) -> Path:
-    """Return a folder of transformers, or that of a model of the Hub, from its cache or downloaded now.
-
-    Raises:
-        ConfigurationError: There is neither.
-        EnvironmentProblem: The Hub does not answer, or the model's licence must be accepted first.
-    """
+    """Return a folder of transformers, or that of a model of the Hub, from its cache or downloaded now."""
     if name.exists() or len(name.parts) != 2 or name.parts[0] in ("/", "..", "~"):
         return name
     from huggingface_hub import snapshot_download
@@ -86,20 +71,12 @@ def is_imported(folder: Path) -> bool:
 
 
 def imported_facts(folder: Path) -> dict[str, Any]:
-    """Read an import's facts of its model.
-
-    Raises:
-        DataError: The file is damaged.
-    """
+    """Read an import's facts of its model."""
     return _read_object(folder / FACTS, fix="import the model again")
 
 
 def require_free(path: Path, *, name: str) -> None:
-    """Refuse a taken place; `name` is its word on the command line.
-
-    Raises:
-        ConfigurationError: Something is there.
-    """
+    """Refuse a taken place; `name` is its word on the command line."""
     if path.exists():
         raise ConfigurationError(
             f"{name}={path} is there already, and nothing is overwritten; name another, or move it."
@@ -107,12 +84,7 @@ def require_free(path: Path, *, name: str) -> None:
 
 
 def make_folder(final: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a folder, afterwards visible as `final` with a manifest of its files, whole or absent.
-
-    Raises:
-        ConfigurationError: The name is taken.
-        EnvironmentProblem: It cannot be written.
-    """
+    """Let `write` fill a folder, afterwards visible as `final` with a manifest of its files, whole or absent."""
     require_free(final, name="OUT")
     try:
         write_atomically(final, facts={}, write=write)

@@ -184,11 +184,7 @@ def rotations(config: Config) -> tuple[Config, float | None]:
 
 
 def require_computed_there(config: Config) -> None:
-    """Refuse a model that llama.cpp refuses, or computes differently whatever its config says.
-
-    Raises:
-        ConfigurationError: The setting in the way.
-    """
+    """Refuse a model that llama.cpp refuses, or computes differently whatever its config says."""
     kind = KINDS.get(config["model_type"])
     if kind is None:
         raise ConfigurationError(
@@ -309,12 +305,7 @@ TRANSPOSED: Final = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")  # GPT-2's, [
 
 
 def require_gguf(output_type: str) -> None:
-    """Refuse a machine without the package.
-
-    Raises:
-        EnvironmentProblem: It is not installed.
-        ConfigurationError: The type is unknown.
-    """
+    """Refuse a machine without the package, and an unknown type."""
     if output_type not in (AUTO, *OUTPUT_TYPES):
         known = (AUTO, *OUTPUT_TYPES)
         near = suggest(output_type, known)

@@ -268,11 +268,7 @@ class ModelDescription:
 
 
 def read_config(content: Mapping[str, Any]) -> ModelDescription:
-    """Return the settings of a config.json.
-
-    Raises:
-        DataError: An unsupported architecture or feature, or a missing key.
-    """
+    """Return the settings of a config.json."""
     if content.get("model_type") == OWN_TYPE:
         return ModelDescription(OWN_TYPE, own_settings(content))
     model_type = _read_type(ForeignConfig(content))
@@ -488,11 +484,7 @@ def _nodes_removed(value: Any) -> Any:
 
 
 def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a config written by `own_config`.
-
-    Raises:
-        DataError: Another program wrote it, or it is damaged.
-    """
+    """Return the settings of a config written by `own_config`."""
     kept = config.get("settings")
     if config.get("family") != "llama" or not isinstance(kept, Mapping):
         raise DataError('config.json of model_type=lmtrain has no "family" and "settings"; export the model again.')

@@ -72,12 +72,7 @@ class HuggingFaceModel:
 
 
 def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFaceModel:
-    """Check a folder without reading a weight: architecture, features, names, shapes, dtypes, file lengths, tokenizer.
-
-    Raises:
-        ConfigurationError: The folder does not exist.
-        DataError: The first fault.
-    """
+    """Check a folder without reading a weight: architecture, features, names, shapes, dtypes, lengths, tokenizer."""
     config, files = text_model(read_config_file(folder), WeightFiles(folder))
     description = _checked(folder, partial(read_config, config))
     files = unpacked(files, config.get("quantization_config"))
@@ -131,10 +126,7 @@ def import_folder(model: HuggingFaceModel, out: Path, *, source: str | None = No
 
 
 def import_as_is(folder: Path, out: Path, *, source: str, with_tokenizer: bool = True) -> TransformersModel:
-    """Write a new folder with any causal model of transformers, to train on from by its own class; return the model.
-
-    Raises: as `open_hugging_face` and `import_folder`.
-    """
+    """Write a new folder with any causal model of transformers, to train on from by its own class; return the model."""
     config = class_settings(folder)
     WeightFiles(folder)  # refuses pickled and damaged files
     if (folder / ADAPTER_CONFIG).exists():
@@ -278,11 +270,7 @@ def _require_tied_alike(model: HuggingFaceModel) -> None:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Return an import's notes: the settings of the model, and its origin.
-
-    Raises:
-        EnvironmentProblem: The folder is not as it was written.
-    """
+    """Return an import's notes: the settings of the model, and its origin."""
     require_whole(folder)
     return foreign_json.read(folder / FACTS)
 
@@ -293,11 +281,7 @@ def open_weights(folder: Path) -> WeightFiles:
 
 
 def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, source: Path | str, fix: str) -> None:
-    """Refuse weights of other names or shapes than a model's; `source` is the value of init_from.
-
-    Raises:
-        ConfigurationError: A name or a shape differs.
-    """
+    """Refuse weights of other names or shapes than a model's; `source` is the value of init_from."""
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
     if differing:

@@ -30,12 +30,7 @@ class Sent:
 
 
 def require_repository(name: str) -> str:
-    """Return the token for a repository's name, OWNER/NAME.
-
-    Raises:
-        ConfigurationError: The name is not OWNER/NAME.
-        EnvironmentProblem: No token is set.
-    """
+    """Return the token for a repository's name, OWNER/NAME."""
     try:
         validate_repo_id(name)
     except HFValidationError as problem:
@@ -49,11 +44,7 @@ def require_repository(name: str) -> str:
 
 
 def send_folder(folder: Path, name: str, *, token: str, is_public: bool = False, message: str) -> Sent:
-    """Make a repository equal to a folder; a new one is private unless `is_public`.
-
-    Raises:
-        EnvironmentProblem: The Hub does not answer, or refuses.
-    """
+    """Make a repository equal to a folder; a new one is private unless `is_public`."""
     api = HfApi(token=token)
     try:
         api.create_repo(name, private=not is_public, exist_ok=True)

@@ -74,11 +74,7 @@ def default_of(settings: Mapping[str, Any], name: str) -> Any:
 
 
 def build(node: Mapping[str, Any], *, attention: Attention = sdpa) -> LanguageModel:
-    """Build a model on the meta device, where it costs nothing.
-
-    Raises:
-        ConfigurationError: Its dimensions cannot be.
-    """
+    """Build a model on the meta device, where it costs nothing."""
     if node.get(TARGET) == AS_IS:
         with torch.device("meta"):
             return TransformersModel(config=node["config"])

@@ -76,11 +76,7 @@ def _is_scale(name: str, facts: Mapping[str, TensorFacts]) -> bool:
 
 
 def unpacked(files: WeightFiles, quantization: Mapping[str, Any] | None) -> WeightFiles:
-    """Return the files with tensors in few bits unpacked, by config.json's `quantization_config`.
-
-    Raises:
-        DataError: Another quantization.
-    """
+    """Return the files with tensors in few bits unpacked, by config.json's `quantization_config`."""
     if quantization is None:
         return files
     method = quantization.get("quant_method") if isinstance(quantization, dict) else None

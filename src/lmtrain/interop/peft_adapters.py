@@ -105,11 +105,7 @@ class PeftFolder:
         return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     def require(self, adapter: Lora) -> None:
-        """Refuse an adapter of another rank.
-
-        Raises:
-            ConfigurationError: The ranks differ.
-        """
+        """Refuse an adapter of another rank."""
         if self.config["r"] != adapter.rank:
             raise ConfigurationError(
                 f"adapter.rank={adapter.rank}, and adapter.start={self.folder} has rank {self.config['r']}; give "
@@ -118,12 +114,7 @@ class PeftFolder:
 
 
 def open_peft(folder: Path) -> PeftFolder:
-    """Read and check a folder written by PEFT's save_pretrained.
-
-    Raises:
-        ConfigurationError: The folder does not exist.
-        DataError: It is damaged, or no plain LoRA.
-    """
+    """Read and check a folder written by PEFT's save_pretrained, which must be a plain LoRA."""
     if not (folder / ADAPTER_CONFIG).is_file():
         raise ConfigurationError(f"{folder} has no {ADAPTER_CONFIG}; name a folder of PEFT's save_pretrained.")
     try:
@@ -184,11 +175,7 @@ def fill_adapters(model: LanguageModel, start: PeftFolder) -> None:
 
 
 def add_changes(model: LanguageModel, start: PeftFolder) -> None:
-    """Add the changes of a folder to the weights of a plain model, in fp32.
-
-    Raises:
-        DataError: The model has no such module, or one of another shape.
-    """
+    """Add the changes of a folder to the weights of a plain model, in fp32."""
     places = {
         module: (model.get_parameter(f"{name}.weight"), rows)
         for name, modules in matrices_of(model, type_of(model, start.factors)).items()
@@ -217,11 +204,7 @@ def _apart(down: Tensor, up: Tensor, own: list[tuple[Tensor, Tensor]]) -> Iterat
 
 
 def _pairs(tensors: dict[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return both factors by module.
-
-    Raises:
-        DataError: One is missing, another tensor is there, or a value is infinite or no number.
-    """
+    """Return both factors by module."""
     names = {name.removeprefix(PREFIX): require_finite(it, name=name, where=folder) for name, it in tensors.items()}
     modules = dict.fromkeys(name.removesuffix(DOWN).removesuffix(UP) for name in names)
     strange = [name for name in names if not name.endswith((DOWN, UP))]
@@ -289,13 +272,7 @@ def export_peft(
 
 
 def import_merged(base: ModelToExport, adapter: PeftFolder, out: Path) -> int:
-    """Write the folder, as `import_folder` does; return the number of changed modules.
-
-    Raises:
-        ConfigurationError: `out` is taken.
-        DataError: The adapter is of another model.
-        EnvironmentProblem: The folder cannot be written.
-    """
+    """Write the folder, as `import_folder` does; return the number of changed modules."""
     settings = complete(base.settings)
     settings = {name: value for name, value in settings.items() if name != "attention"}
     model = build(settings)

@@ -78,11 +78,7 @@ class WeightFiles:
 
 
 def read_header(file: Path) -> dict[str, TensorFacts]:
-    """Return a file's content by its header alone, checked against the length of the file.
-
-    Raises:
-        DataError: It is truncated, damaged, or not a safetensors file.
-    """
+    """Return a file's content by its header alone, checked against the length of the file."""
     try:
         with safe_open(file, framework="pt") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
@@ -142,11 +138,7 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def require_finite(tensor: Tensor, *, name: str, where: object) -> Tensor:
-    """Return a tensor of finite values.
-
-    Raises:
-        DataError: Some are not; the message counts each kind.
-    """
+    """Return a tensor of finite values."""
     if not tensor.numel() or all(bool(end.isfinite()) for end in torch.aminmax(tensor)):  # isfinite itself takes 10x
         return tensor
     num_nan, num_infinite = int(tensor.isnan().sum()), int(tensor.isinf().sum())

@@ -59,11 +59,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context_tokens: i
 
 
 def add_ends(tokenizer: Tokenizer, folder: Path) -> None:
-    """Add the ends that a folder's generation config lacks, where the tokenizer has a chat style's; without one, none.
-
-    Raises:
-        DataError: The file is damaged.
-    """
+    """Add the ends that a folder's generation config lacks: those of the tokenizer's chat style, if it has one."""
     path, ends = folder / GENERATION_CONFIG, end_ids(tokenizer)
     if not path.is_file() or ends == [tokenizer.end_of_text_id]:
         return
@@ -94,11 +90,7 @@ def is_same_tokenizer(tokenizer: Tokenizer, folder: Path) -> bool:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Read the tokenizer of a folder of transformers.
-
-    Raises:
-        DataError: There is none, or an unsupported one.
-    """
+    """Read the tokenizer of a folder of transformers."""
     if not (folder / TOKENIZER_FILE).is_file():
         raise DataError(
             f"{folder} has no {TOKENIZER_FILE}; save it with tokenizer.save_pretrained(FOLDER) of transformers, "

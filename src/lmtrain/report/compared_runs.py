@@ -73,12 +73,7 @@ def settings_of(config: dict[str, Any]) -> dict[str, str]:
 
 
 def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE, name: str | None = None) -> ComparedRun:
-    """Read a run's folder; `name` None is the run's own.
-
-    Raises:
-        ConfigurationError: The run has no such metric.
-        DataError: The run's settings are gone.
-    """
+    """Read a run's folder; `name` None is the run's own."""
     record = RunRecord(folder)
     if record.status is None or not record.job.get("config"):
         raise DataError(f"{folder} has no status or no settings (attempts/<n>/job.json); leave it out.")

@@ -231,11 +231,7 @@ class RunLedger(RunRecord):
 
 
 def read_ledger(folder: Path) -> RunLedger:
-    """Read a run's accounts, also while it runs.
-
-    Raises:
-        ConfigurationError: The folder is not a run's, or is of a run without accounts.
-    """
+    """Read a run's accounts, also while it runs."""
     ledger = RunLedger(folder)
     if ledger.status is None or not (folder / "events" / "rank0.jsonl").exists():
         raise ConfigurationError(f"{folder} is not the folder of a run, as runs/NAME is.{nearest_words(folder)}")

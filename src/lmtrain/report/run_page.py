@@ -28,22 +28,14 @@ MOST_SAMPLES: Final = 8
 
 
 def write_report(folder: Path) -> Path:
-    """Write report.html into a run's folder and return its path.
-
-    Raises:
-        ConfigurationError: The folder is not a run's.
-    """
+    """Write report.html into a run's folder and return its path."""
     path = folder / REPORT_FILE
     write_text(path, report_page(folder))
     return path
 
 
 def report_page(folder: Path) -> str:
-    """Return the page of a run's folder; unknown facts are left out.
-
-    Raises:
-        ConfigurationError: The folder is not a run's.
-    """
+    """Return the page of a run's folder; unknown facts are left out."""
     if not has_status(folder):
         raise ConfigurationError(f"{folder} is not the folder of a run, as runs/NAME is.")
     run = RunLedger(folder)

@@ -102,12 +102,7 @@ class ScalingStudy:
 
 
 def study_of(path: Path) -> ScalingStudy:
-    """Fit the runs of a sweep.
-
-    Raises:
-        ConfigurationError: The path names no run.
-        DataError: Too few runs, sizes or budgets.
-    """
+    """Fit the runs of a sweep."""
     folders = find_runs([path])
     points, reasons = _read(folders)
     names = names_apart(folders)

@@ -29,23 +29,14 @@ from lmtrain.tracking.sweep_file import SweepFile, SweepTrial, read_sweep
 
 
 def write_sweep_report(sweep: Path) -> Path:
-    """Write SWEEP.html next to a sweep's folder and return its path.
-
-    Raises:
-        ConfigurationError: No run is of this sweep.
-        DataError: The sweep is of another version.
-    """
+    """Write SWEEP.html next to a sweep's folder and return its path."""
     path = sweep.with_name(f"{sweep.name}.html")
     write_text(path, sweep_page(sweep))
     return path
 
 
 def sweep_page(sweep: Path) -> str:
-    """Return the page of runs/sweep-ID, also while it runs.
-
-    Raises:
-        ConfigurationError: No run is of this sweep.
-    """
+    """Return the page of runs/sweep-ID, also while it runs."""
     book = read_sweep(sweep)
     try:
         runs = {folder: RunRecord(folder) for folder in find_runs([sweep])}

@@ -54,8 +54,6 @@ def checked_configs(
     """Compose the config of a command line, or each of a sweep, and check it; --cfg prints it instead.
 
     A config that --cfg has printed is checked and returned too only if `even_shown`.
-
-    Raises: as `check`.
     """
     from lmtrain.run.compose.compose import configs_of  # Hydra
 

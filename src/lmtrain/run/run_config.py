@@ -107,11 +107,7 @@ class RunConfig:
         return self.facts(CompileFacts) or CompileFacts()
 
     def divided(self, batch: Batch | None = None) -> BatchPlan:
-        """Divide a step, or that of another batch, over the run's ranks; under `auto` a rank takes its whole share.
-
-        Raises:
-            ConfigurationError: It does not divide, or the ranks do not.
-        """
+        """Divide a step, or that of another batch, over the run's ranks; under `auto` a rank takes its whole share."""
         spread = self.spread
         spread.require_ranks(self.num_ranks)
         asked = batch or self.batch
@@ -162,9 +158,6 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = (), like:
     """Read a composed config; the nodes' code is neither imported nor checked here.
 
     Settings that are those of `like` are not checked again: a plan may try a hundred configs.
-
-    Raises:
-        ConfigurationError: An unknown key, or an impossible value.
     """
     for name in values:
         if name not in KEYS:

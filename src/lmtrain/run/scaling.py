@@ -28,11 +28,7 @@ def unscaled(config: Config, typed: frozenset[str]) -> dict[str, float]:
 
 
 def scaled(config: Config, overrides: Sequence[str], *, allowed: Sequence[str] = ()) -> Config:
-    """Return the config with its rule of scaling applied; a config without one, or scaled before, as it is.
-
-    Raises:
-        ConfigurationError: The rule is not defined for the config's model or optimizer.
-    """
+    """Return the config with its rule of scaling applied; a config without one, or scaled before, as it is."""
     node = config.get("scaling")
     if node is None or node.get(TARGET) in (UNSCALED, RECORD):
         return config

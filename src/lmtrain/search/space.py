@@ -87,11 +87,7 @@ def _number(value: float) -> str:
 
 
 def interval(key: str, low: float, high: float, *, step: int | None = None, is_log: bool = False) -> Interval:
-    """Return an interval of a key.
-
-    Raises:
-        ConfigurationError: A bound is infinite, they are in the wrong order, or a logarithm begins at or below 0.
-    """
+    """Return an interval of a key: finite bounds in order, and above 0 for a logarithm."""
     bounds = f"interval({low:g},{high:g})"
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ConfigurationError(f"{key}={bounds}: both ends must be finite numbers, as in {key}=interval(0.1,1).")
@@ -135,11 +131,7 @@ def num_of_grid(space: Space) -> int:
 
 
 def require_space(space: Space, *, sampler: str, words: Sequence[str]) -> None:
-    """Refuse an empty space, and a sampler that cannot draw from it.
-
-    Raises:
-        ConfigurationError: It is empty, or has fewer than two intervals for CMA-ES.
-    """
+    """Refuse an empty space, and a sampler that cannot draw from it."""
     if not space:
         raise ConfigurationError(
             f"{' '.join(words)}: a search needs a key with values, as 'optimizer.lr=tag(log,interval(1e-4,1e-2))' or "

@@ -39,11 +39,7 @@ class _NoLock:
 
 
 def require_optuna(sampler: str) -> None:
-    """Refuse a search without its packages.
-
-    Raises:
-        EnvironmentProblem: One is missing.
-    """
+    """Refuse a search without its packages."""
     for package in ("optuna", *(["cmaes"] if sampler == "cmaes" else [])):
         if find_spec(package) is None:
             command = install_command("sweep", package)
@@ -130,11 +126,7 @@ class SearchStudy:
 
 
 def open_study(folder: Path, space: Space, settings: SearchSettings) -> SearchStudy:
-    """Open the study in a folder, or create it; the trials of a grid are enqueued in order.
-
-    Raises:
-        EnvironmentProblem: Optuna is not installed.
-    """
+    """Open the study in a folder, or create it; the trials of a grid are enqueued in order."""
     require_optuna(settings.sampler)
     import optuna
     from optuna.storages import JournalStorage

@@ -196,11 +196,7 @@ class ChatBody(TextBody):
     reasoning_effort: Literal["none"] = "none"
 
     def texts(self, loaded: LoadedModel, written_by: ChatFormat, *, key: str = "messages") -> list[Request]:
-        """Return the answers asked for; `key` has the conversation in the request.
-
-        Raises:
-            DataError: The messages are not a conversation, or the model cannot do what is asked.
-        """
+        """Return the answers asked for; `key` has the conversation in the request."""
         tools = [] if self.tool_choice.mode == "none" else [tool.model_dump(exclude_unset=True) for tool in self.tools]
         if tools and written_by.calls is None:
             raise RequestRefused("tools", f"the {written_by.name} chat format of this model has no calls.")
@@ -269,11 +265,7 @@ def _require_fit(prompt: Sequence[int], loaded: LoadedModel, key: str) -> None:
 
 
 def parse(content: bytes, kind: type[Body]) -> Any:
-    """Return a body of a kind.
-
-    Raises:
-        DataError: It is not a JSON object of UTF-8 text, or a key or value is not supported.
-    """
+    """Return a body of a kind; each of its keys and values must be supported."""
     try:
         given = foreign_json.parse(content)
     except ValueError as problem:

@@ -14,11 +14,7 @@ DAMAGES: Final = (*KINDS, RecursionError, MemoryError)
 
 @contextmanager
 def refuse_damage(what: Path | str, *, fix: str = "restore or rebuild it") -> Generator[None]:
-    """Turn the errors of values of another kind, size or form than a file's own into one line about the file.
-
-    Raises:
-        DataError: There was one.
-    """
+    """Turn the errors of values of another kind, size or form than a file's own into one DataError about the file."""
     try:
         yield
     except LMTRAIN_ERRORS:
@@ -28,11 +24,7 @@ def refuse_damage(what: Path | str, *, fix: str = "restore or rebuild it") -> Ge
 
 
 def read_object(path: Path, *, fix: str = "copy it again") -> dict[str, Any]:
-    """Return the JSON object of a file from anywhere; empty where there is no file, or another value.
-
-    Raises:
-        DataError: It is damaged.
-    """
+    """Return the JSON object of a file from anywhere; empty where there is no file, or another value."""
     if not path.is_file():
         return {}
     try:

@@ -65,22 +65,14 @@ def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def require_an_end(path: Path) -> None:
-    """Refuse what may never end, or never begin.
-
-    Raises:
-        OSError: There is nothing, or a pipe, a socket or a device.
-    """
+    """Raise OSError for what may never end, or never begin: nothing, a pipe, a socket or a device."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder, opening tells
         raise OSError(errno.EINVAL, "it is a pipe, a socket or a device", str(path))
 
 
 def require_shallow(content: Any, *, max_items: int | None = None) -> None:
-    """Refuse lists, tuples and mappings nested deeper than MAX_DEPTH, or with more than `max_items` values.
-
-    Raises:
-        TooMuch: They are.
-    """
+    """Raise TooMuch for lists, tuples and mappings nested beyond MAX_DEPTH, or of more than `max_items` values."""
     level = [content] if isinstance(content, HOLDERS) else []
     num_items = 0
     for _ in range(MAX_DEPTH):

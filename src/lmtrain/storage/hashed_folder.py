@@ -26,11 +26,7 @@ def aside_of(final: Path) -> Path:
 
 
 def write_atomically(final: Path, *, facts: dict[str, Any], write: Callable[[Path], object]) -> None:
-    """Let `write` fill a folder, then make it appear under its final name with a manifest, all or nothing.
-
-    Raises:
-        EnvironmentProblem: The folder cannot be written: full, read-only, or gone.
-    """
+    """Let `write` fill a folder, then make it appear under its final name with a manifest, all or nothing."""
     aside = aside_of(final)
     try:
         start_aside(aside)
@@ -102,11 +98,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def require_whole(folder: Path) -> None:
-    """Refuse a folder with any change since it was written.
-
-    Raises:
-        EnvironmentProblem: A file is missing, truncated or changed.
-    """
+    """Refuse a folder with any change since it was written."""
     if problem := damage(folder):
         msg = f"{folder} is damaged: {problem}. Use an older checkpoint with resume=PATH."
         raise EnvironmentProblem(msg)

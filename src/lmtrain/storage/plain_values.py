@@ -93,9 +93,6 @@ def require_plain_zip(file: Path | IO[bytes]) -> None:
 
     A zip file has its list of entries at its end and may begin with anything; torch looks at the first bytes. With one
     list, at the very end and without an offset, all readers see the same entries.
-
-    Raises:
-        ValueError or UnpicklingError: It is such a file, or not a zip file.
     """
     with file.open("rb") if isinstance(file, Path) else nullcontext(file) as content, ZipFile(content) as opened:
         content.seek(0)
@@ -121,11 +118,7 @@ def require_plain_zip(file: Path | IO[bytes]) -> None:
 
 
 def require_whole_tensors(content: Any) -> None:
-    """Refuse a tensor of more values than its memory holds: one number with strides of 0 may stand for terabytes.
-
-    Raises:
-        ValueError: There is one.
-    """
+    """Refuse a tensor of more values than its memory holds: one number with strides of 0 may stand for terabytes."""
     waiting = [content]
     while waiting:
         one = waiting.pop()
@@ -148,11 +141,7 @@ def not_plain(path: Path, problem: UnpicklingError) -> EnvironmentProblem:
 
 
 def require_bounded(content: bytes) -> None:
-    """Refuse a pickle that asks for more than its own length.
-
-    Raises:
-        UnpicklingError: It does, or is cut off.
-    """
+    """Refuse a pickle that asks for more than its own length."""
     try:
         for instruction, argument, _ in pickletools.genops(content):
             if instruction.name == "PUT":  # of protocol 0, which nobody writes any more

@@ -151,13 +151,10 @@ def sha256_of(content: Mapping[str, object]) -> str:
 
 @contextmanager
 def reject_panics(what: str) -> Generator[None]:
-    """Turn a panic of a library in Rust, which passes `except Exception`, into one line about `what`.
+    """Turn a panic of a library in Rust, which passes `except Exception`, into a DataError of one line about `what`.
 
     The expressions of a `tokenizer.json` may be hostile: Oniguruma gives up on a match after ten million steps back, a
     fifth of a second, and `tokenizers` panics then.
-
-    Raises:
-        DataError: There was a panic.
     """
     try:
         yield

@@ -46,11 +46,7 @@ class BytePairTokenizer(Tokenizer):
     """Byte pairs merged by frequency; special tokens have ids outside every text's."""
 
     def __init__(self, tokenizer_json: str, *, end_of_text: str = END_OF_TEXT) -> None:
-        """Read a `tokenizer.json` text, with its special token `end_of_text` at a document's end.
-
-        Raises:
-            DataError: Not a tokenizer, not a byte-level one, or no such special token.
-        """
+        """Read a `tokenizer.json` text, with its special token `end_of_text` at a document's end."""
         content = read_content(tokenizer_json)
         self._lossless = make_lossless(content)
         self.left_out = self._lossless.left_out  # steps of the file that change the form of a text
@@ -169,9 +165,6 @@ def train_byte_pairs(
 
     The first special token ends a document. Where the texts have too few repeated pairs, unused special tokens fill
     the vocabulary.
-
-    Raises:
-        ConfigurationError: The vocabulary cannot hold the bytes and the special tokens.
     """
     require_room(vocab_size, special_tokens)
     tokenizer = tokenizers.Tokenizer(models.BPE())
@@ -190,11 +183,7 @@ def train_byte_pairs(
 
 
 def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
-    """Refuse a vocabulary without room for the bytes and the special tokens.
-
-    Raises:
-        ConfigurationError: It cannot, or no token ends a document.
-    """
+    """Refuse a vocabulary without room for the bytes and the special tokens."""
     smallest = len(CHARACTER_OF_BYTE) + len(special_tokens)
     if not special_tokens:
         raise ConfigurationError(
@@ -210,11 +199,7 @@ def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
 
 
 def read_content(tokenizer_json: str) -> dict[str, Any]:
-    """Return the tokenizer of a `tokenizer.json` text.
-
-    Raises:
-        DataError: It is not a tokenizer's.
-    """
+    """Return the tokenizer of a `tokenizer.json` text."""
     try:
         content = foreign_json.parse(tokenizer_json)
     except ValueError as problem:

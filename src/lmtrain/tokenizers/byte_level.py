@@ -30,11 +30,7 @@ class ByteLevelTokenizer(Tokenizer):
     """Ids 0 to 255 are the bytes, 256 ends a text, then come those of conversations if asked for, then unused ones."""
 
     def __init__(self, *, vocab_size: int = NUM_BYTES + 1, chat: bool = False) -> None:
-        """Hold 256 bytes, end-of-text, the tokens of conversations with `chat`, and unused entries up to `vocab_size`.
-
-        Raises:
-            ConfigurationError: No room for them.
-        """
+        """Hold 256 bytes, end-of-text, tokens of conversations with `chat`, and unused entries up to `vocab_size`."""
         named = (END_OF_TEXT, *(CHAT_TOKENS if chat else ()))
         if vocab_size < NUM_BYTES + len(named):
             which = f"{len(named)} special tokens (tokenizer.chat=true)" if chat else "end-of-text"

@@ -225,12 +225,7 @@ IdsAndMask = tuple[NDArray[np.uint32], NDArray[np.bool_]]
 
 
 def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
-    """Return the style of a tokenizer's special tokens; `name` asks for one.
-
-    Raises:
-        ConfigurationError: The style does not exist.
-        DataError: The tokenizer lacks the special tokens.
-    """
+    """Return the style of a tokenizer's special tokens; `name` asks for one."""
     names = [style.name for style in STYLES]
     if name is not None and name not in names:
         raise ConfigurationError(f"chat style: must be one of {', '.join(names)}, got {name}.{suggest(name, names)}")

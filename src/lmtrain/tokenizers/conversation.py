@@ -75,11 +75,7 @@ def read_conversation(messages: Any, *, for_answer: bool = False) -> tuple[Turn,
 
 
 def read_call(text: str, *, arguments_key: str = "arguments") -> ToolCall:
-    """Return an assistant's call in JSON: an object of `name` and `arguments`, or another key for them.
-
-    Raises:
-        ConversationError: It is not such an object.
-    """
+    """Return an assistant's call in JSON: an object of `name` and `arguments`, or another key for them."""
     try:
         given = foreign_json.parse(text)
         if arguments_key != "arguments" and isinstance(given, Mapping):

@@ -81,11 +81,6 @@ def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokeni
     """Return the path of a local tokenizer, or of the hub's `name`, from the cache or downloaded now.
 
     `key` is the typed key of the name.
-
-    Raises:
-        ConfigurationError: The name is not on the hub.
-        DataError: It is an absent path, or the model has no `tokenizer.json`.
-        EnvironmentProblem: The hub does not answer, or asks for more.
     """
     typed = f"{key}={name}"
     path = Path(name).expanduser()

@@ -27,11 +27,7 @@ PROBE: Final = (Turn(USER, "x"), Turn(ASSISTANT, "x"))
 
 
 def read_template(folder: Path) -> ChatTemplate | None:
-    """Return the chat template in a folder of transformers: its file, else the entry of the tokenizer's configuration.
-
-    Raises:
-        DataError: A file of the folder is damaged.
-    """
+    """Return the chat template in a folder of transformers: its file, else the entry of the tokenizer's config."""
     config = read_object(folder / TOKENIZER_CONFIG)
     found = config.get("chat_template")
     if isinstance(found, list):  # several by name
@@ -61,11 +57,7 @@ class TemplateWriter:
     def ids(
         self, turns: Sequence[Turn], *, tools: Sequence[Mapping[str, Any]] = (), for_answer: bool = False
     ) -> list[int]:
-        """Return the ids of a conversation, with `for_answer` up to the start of an answer.
-
-        Raises:
-            ConversationError: The template refuses the messages.
-        """
+        """Return the ids of a conversation, with `for_answer` up to the start of an answer."""
         mark = secrets.token_hex(8)  # nobody who writes a message can guess it
         texts = {"messages": [_as_message(turn) for turn in turns], "tools": [*tools] or None}
         names = {"bos_token": self._template.begin, "eos_token": self._template.end}

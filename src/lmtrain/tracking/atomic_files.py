@@ -39,11 +39,7 @@ def storage_problem(path: Path, error: OSError) -> EnvironmentProblem:
 
 
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Replace the file at path by content; a private file is readable by its owner only.
-
-    Raises:
-        EnvironmentProblem: The disk is full, read-only or not ours; the old file is then untouched.
-    """
+    """Replace the file at path by content, whole or not at all; a private file is readable by its owner only."""
     try:
         write_durably(path, content, mode=0o600 if private else 0o666)
     except OSError as error:
@@ -127,11 +123,7 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 
 class LineFile:
-    """Append whole lines to `folder/name`; lines that a full disk refuses, `num_waiting`, stay in memory.
-
-    Raises:
-        EnvironmentProblem: The file cannot be opened.
-    """
+    """Append whole lines to `folder/name`; lines that a full disk refuses, `num_waiting`, stay in memory."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path = folder / name

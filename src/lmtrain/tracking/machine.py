@@ -85,11 +85,7 @@ def read_measurements(cache: Path) -> Measurements:
 
 
 def write_measurements(cache: Path, measurements: Measurements) -> Path:
-    """Keep measurements and return their file.
-
-    Raises:
-        EnvironmentProblem: The folder cannot be written.
-    """
+    """Keep measurements and return their file."""
     cache.mkdir(parents=True, exist_ok=True)
     write_json(cache / FILE, measurements.to_json())
     return cache / FILE

@@ -11,21 +11,14 @@ PORTS_TRIED: Final = 100
 
 
 def require_port(port: int, *, least: int = 1) -> int:
-    """Return a port within its bounds; with `least` 0 the system may choose.
-
-    Raises: ConfigurationError.
-    """
+    """Return a port within its bounds; with `least` 0 the system may choose."""
     if not least <= port <= MAX_PORT:
         raise ConfigurationError(f"--port: must be from {least} to {MAX_PORT}, got {port}.")
     return port
 
 
 def require_free(host: str, port: int) -> None:
-    """Refuse a port in use.
-
-    Raises:
-        ConfigurationError: It is not a port, it is taken, or this machine has no such address.
-    """
+    """Refuse a port in use."""
     require_port(port)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:

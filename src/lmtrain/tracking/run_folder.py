@@ -55,11 +55,7 @@ class RunFolder:
         return path.resolve().is_relative_to(self.path.resolve())
 
     def create(self, *, free_bytes: int = MINIMUM_FREE_BYTES, sweep: str | None = None) -> None:
-        """Make the folder and give the run its identity, once; sweep names the trial's sweep.
-
-        Raises:
-            EnvironmentProblem: The folder cannot be written, or fewer than free_bytes are free.
-        """
+        """Make the folder and give the run its identity, once; sweep names the trial's sweep."""
         self.require_own_files()
         try:
             self.checkpoints_path.mkdir(parents=True, exist_ok=True)
@@ -88,8 +84,7 @@ class RunFolder:
     def require_own_files(self) -> None:
         """Refuse to write into a folder with symbolic links: in a stranger's run they lead to this person's files.
 
-        Raises:
-            EnvironmentProblem: There is one; W&B's own, in its folder, are never followed.
+        W&B's own links, in its folder, are allowed: they are never followed.
         """
         if links := links_in(self.path, besides=("wandb",)):
             raise EnvironmentProblem(
@@ -99,11 +94,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self, *, wait_seconds: float = 3.0) -> Generator[None]:
-        """Hold the run for this process alone; waits a little, because a killed run needs a moment to be gone.
-
-        Raises:
-            EnvironmentProblem: Another process, named by the message, has it.
-        """
+        """Hold the run for this process alone; waits a little, because a killed run needs a moment to be gone."""
         refusal = (
             f"run.name={self.name} is already being trained by process HOLDER; "
             "wait for it, stop it, or choose another name."
@@ -130,9 +121,6 @@ class RunFolder:
         """Begin the next attempt and return its folder: config, overrides, git state, versions, environment.
 
         None of them holds a secret. Until it is accepted, nothing else in the run changes.
-
-        Raises:
-            EnvironmentProblem: The folder cannot be written.
         """
         forget_stop(self.path)
         config_text = redact_text(config_text)
@@ -190,11 +178,7 @@ def run_path(root: Path, name: str) -> Path:
 
 
 def check_free_space(folder: Path, free_bytes: int) -> None:
-    """Refuse a disk with fewer than free_bytes free.
-
-    Raises:
-        EnvironmentProblem: There is less room.
-    """
+    """Refuse a disk with fewer than free_bytes free."""
     free = shutil.disk_usage(folder).free
     if free < free_bytes:
         has, needs = (format_quantity(size, "bytes") for size in (free, free_bytes))
@@ -220,11 +204,7 @@ NAME = "stop_request"
 
 
 def ask_to_stop(folder: Path) -> None:
-    """Leave the wish.
-
-    Raises:
-        EnvironmentProblem: The folder cannot be written.
-    """
+    """Leave the wish."""
     atomic_files.write_text(folder / NAME, "the run ends after its step, with a checkpoint\n")
 
 

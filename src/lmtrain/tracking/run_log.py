@@ -71,11 +71,7 @@ class RunLog:
         return self._latest.get(metric)
 
     def extend(self, points: Sequence[Point]) -> None:
-        """Add points in one write; on a full disk they wait in memory for the next one, and a line says so once.
-
-        Raises:
-            EnvironmentProblem: The disk is broken or read-only.
-        """
+        """Add points in one write; on a full disk they wait in memory for the next one, and a line says so once."""
         was_waiting = self._file.num_waiting > 0
         full = self._file.append([format_point(point) for point in points])
         if full and not was_waiting:
@@ -86,11 +82,7 @@ class RunLog:
             self._latest.update(dict.fromkeys(point.metrics, point))
 
     def sync(self) -> None:
-        """Wait until all points are on the disk: a checkpoint that outlives a power cut has its curves.
-
-        Raises:
-            EnvironmentProblem: The disk is broken.
-        """
+        """Wait until all points are on the disk: a checkpoint that outlives a power cut has its curves."""
         try:
             os.fsync(self._file.descriptor)
         except OSError as error:

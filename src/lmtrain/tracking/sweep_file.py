@@ -112,11 +112,7 @@ class SweepFile:
     trials: list[SweepTrial] = field(default_factory=list[SweepTrial])
 
     def save(self, folder: Path) -> None:
-        """Replace sweep.json.
-
-        Raises:
-            EnvironmentProblem: The folder cannot be written.
-        """
+        """Replace sweep.json."""
         ranked = [] if self.unranked else self.finished()
         self.best = ranked[0].number if ranked else None
         atomic_files.write_json(folder / NAME, {"version": VERSION, **asdict(self)})
@@ -138,11 +134,7 @@ class SweepFile:
 
 
 def read_sweep(folder: Path) -> SweepFile | None:
-    """Read a sweep's folder, None where it is none.
-
-    Raises:
-        DataError: The file is of another version, or not whole.
-    """
+    """Read a sweep's folder, None where it is none."""
     path = folder / NAME
     row: dict[str, Any] = {**atomic_files.read_json(path)}
     if not row:
@@ -183,12 +175,7 @@ WAIT_SECONDS: Final = 5.0  # a killed process needs a moment to be gone
 
 @contextmanager
 def held_sweep(folder: Path) -> Generator[None]:
-    """Make the folder and hold it for this process alone; an older wish for a stop is not meant for it.
-
-    Raises:
-        ConfigurationError: It is a run's.
-        EnvironmentProblem: It cannot be written, or another process has it.
-    """
+    """Make the folder and hold it for this process alone; an older wish for a stop is not meant for it."""
     if (folder / "status.json").exists():
         raise ConfigurationError(f"{folder} is a run's folder; give the sweep another run.name.")
     try:

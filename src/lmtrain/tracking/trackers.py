@@ -239,11 +239,7 @@ def has_key() -> bool:
 
 
 def require_package(package: str, *, logger: str) -> None:
-    """Look for the package of an option of `logger`, whose extra has its name.
-
-    Raises:
-        EnvironmentProblem: It is not installed.
-    """
+    """Look for the package of an option of `logger`, whose extra has its name."""
     if importlib.util.find_spec(package) is None:
         raise EnvironmentProblem(
             f"logger={logger} needs the package {package}: {install_command(package)}, or use logger=csv."

@@ -137,10 +137,7 @@ DEVICES: Final[dict[str, Device]] = {row[0]: _device(row) for row in _TABLE}
 
 
 def require_known(name: str, *, key: str, has_peak: bool) -> None:
-    """Refuse a device outside the table, and a list of several; one with its own peak may be any.
-
-    Raises: ConfigurationError with the nearest product names.
-    """
+    """Refuse a device outside the table, and a list of several; one with its own peak may be any."""
     if name in DEVICES:
         return
     if "," in name:
@@ -166,10 +163,7 @@ def devices_called(words: str) -> tuple[Device, ...]:
 
 
 def find_devices(words: str) -> tuple[Device, ...]:
-    """Return the device of this name, or those with all of these words in any case: h100 is three, l4 is not L40S.
-
-    Raises: ConfigurationError with the nearest names where there is none.
-    """
+    """Return the device of this name, or those with all of these words in any case: h100 is three, l4 is not L40S."""
     if found := devices_called(words):
         return found
     raise ConfigurationError(f"device={words} is not in the hardware table.{_near(words)}")

@@ -57,10 +57,7 @@ def find_format(word: str) -> str | None:
 
 
 def require_format(word: str, names: Sequence[str]) -> str:
-    """Return the name of a format among `names`.
-
-    Raises: ConfigurationError with the nearest.
-    """
+    """Return the name of a format, which must be among `names`."""
     if (name := find_format(word)) in names:
         return str(name)
     raise ConfigurationError(f"dtype must be one of {', '.join(names)}, got {word}.{suggest(word, names)}")

@@ -67,11 +67,7 @@ class Pipeline:
         return self.schedule == "gpipe"
 
     def require_layers(self, num_layers: int) -> None:
-        """Refuse more parts than layers.
-
-        Raises:
-            ConfigurationError: With the nearest number.
-        """
+        """Refuse more parts than layers."""
         most = max(1, num_layers // self.num_chunks)
         if self.num_stages > 1 and self.num_parts > num_layers:
             raise ConfigurationError(
@@ -80,11 +76,7 @@ class Pipeline:
             )
 
     def require_micro_steps(self, batch: BatchPlan) -> None:
-        """Refuse micro-steps that the schedule cannot lay out: fewer than stages, or rounds of unequal length.
-
-        Raises:
-            ConfigurationError: With the nearest micro batch.
-        """
+        """Refuse micro-steps that the schedule cannot lay out: fewer than stages, or rounds of unequal length."""
         if self.lays_out(batch.accumulation_micro_steps):
             return
         asked, total = batch.sequences_per_micro_step, batch.sequences_per_rank

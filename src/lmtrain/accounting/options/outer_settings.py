@@ -10,22 +10,14 @@ DELTA_BYTES: Final = {"fp32": 4, "bf16": 2}  # of a value
 
 
 def delta_bytes(delta: str) -> int:
-    """Return the bytes of a value.
-
-    Raises:
-        ConfigurationError: A format unknown here.
-    """
+    """Return the bytes of a value in a known format."""
     if delta not in DELTA_BYTES:
         raise ConfigurationError(f"strategy.delta must be one of {', '.join(DELTA_BYTES)}, got {delta}.")
     return DELTA_BYTES[delta]
 
 
 def require_turns(every_steps: int, num_fragments: int) -> None:
-    """Refuse steps not divided by the fragments.
-
-    Raises:
-        ConfigurationError: With the nearest number of steps.
-    """
+    """Refuse steps not divided by the fragments."""
     require_count("strategy.every_steps", every_steps)
     require_count("strategy.num_fragments", num_fragments)
     if every_steps % num_fragments:
@@ -37,10 +29,6 @@ def require_turns(every_steps: int, num_fragments: int) -> None:
 
 
 def require_outer(lr: float, momentum: float) -> None:
-    """Refuse an outer step at a standstill or in divergence.
-
-    Raises:
-        ConfigurationError: With the usual value.
-    """
+    """Refuse an outer step at a standstill or in divergence."""
     require_number("strategy.outer_lr", lr, above=0, at_most=2, usual="0.7")
     require_number("strategy.outer_momentum", momentum, at_least=0, below=1, usual="0.9")

@@ -117,11 +117,7 @@ class HeldOutPasses:
             require_count(f"callbacks.validation.{name}", value)
 
     def require_split(self, known: Collection[str], *, of: str) -> None:
-        """Refuse data without the split; `of` names it, `known` are its splits.
-
-        Raises:
-            DataError: With the words for held-out text, and for none.
-        """
+        """Refuse data without the split; `of` names it, `known` are its splits."""
         if self.split not in known:
             raise DataError(
                 f"{of} has no split '{self.split}' to measure, only {', '.join(known)}; prepare it with "

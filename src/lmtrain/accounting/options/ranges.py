@@ -30,11 +30,7 @@ COUNTS: Final = (  # of callbacks
 
 
 def require_count(key: str, value: float | None) -> None:
-    """Check a count by its dotted key; null passes.
-
-    Raises:
-        ConfigurationError: It is below 1.
-    """
+    """Check that a count is at least 1, by its dotted key; null passes."""
     if value is not None and value < 1:
         raise ConfigurationError(f"{key}={value} is below 1. Did you mean 1?")
 
@@ -49,11 +45,7 @@ def require_number(
     at_most: float | None = None,
     usual: str,
 ) -> None:
-    """Check a number by its dotted key; `usual` is a valid value to suggest.
-
-    Raises:
-        ConfigurationError: It is outside its bounds, or not finite where nothing bounds it.
-    """
+    """Check a number by its dotted key: its bounds, or without any that it is finite; `usual` is a value to suggest."""
     low, high = (at_least if above is None else above), (below if at_most is None else at_most)
     is_high_enough = low is None or (value > low if above is not None else value >= low)
     if is_high_enough and (value < high if at_most is None else value <= high):

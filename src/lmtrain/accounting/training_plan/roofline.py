@@ -61,10 +61,7 @@ def product_times(
 
 
 def product_of(left: Shape, right: Shape) -> MatrixProduct:
-    """Return [..., m, k] x [k, n] with leading dimensions as rows, or [..., m, k] x [..., k, n], several products.
-
-    Raises: ConfigurationError for dimensions that do not agree.
-    """
+    """Return [..., m, k] x [k, n] with leading dimensions as rows, or [..., m, k] x [..., k, n], several products."""
     (m, k), (inner, n) = left[-2:], right[-2:]
     if k != inner or (len(right) > 2 and left[:-2] != right[:-2]):
         raise ConfigurationError(f"{list(left)} x {list(right)}: the second shape must be {k}x{n}, or start alike.")

@@ -20,12 +20,7 @@ WORDS: Final = ("budget=steps", "budget.steps=1000000", "run.name=bench", "resum
 
 
 def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
-    """Measure the step of a config, or of each of a sweep, and print it.
-
-    Raises:
-        ConfigurationError: The command line is wrong.
-        EnvironmentProblem: The machine cannot train it.
-    """
+    """Measure the step of a config, or of each of a sweep, and print it."""
     parser = run_parser("bench", program, end="Prepares the config's data if need be; keeps nothing.")
     parser.add_argument("--seconds", type=float, default=8.0, help="of measuring, after warm-up (8)")
     asked, overrides = parser.taken(words)
@@ -47,11 +42,7 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
 
 
 def configs(words: list[str]) -> list[tuple[RunConfig, Choices]]:
-    """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced.
-
-    Raises:
-        ConfigurationError: The config is wrong, or its step cannot be timed by part.
-    """
+    """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
     arguments = parse_arguments([*without(words, REPLACED), *WORDS])
     from lmtrain.run.gate import checked_configs
 

@@ -35,11 +35,7 @@ KEYS: Final = {"tensor": ("dtype",), "matmul": ("dtype", "device")}
 
 
 def calc(words: list[str], *, program: str = "lmtrain calc") -> int:
-    """Print a calculation; --json prints one object.
-
-    Raises:
-        ConfigurationError: No such calculation, an impossible value, or an unknown device.
-    """
+    """Print a calculation; --json prints one object."""
     if not words or HELP_FLAGS & set(words):
         print(USAGE.format(program=program), end="")
         return EXIT_DONE

@@ -101,11 +101,7 @@ def read_turn(read: Callable[[str], str]) -> str:
 
 
 def command(session: "ChatSession", text: str) -> str:
-    """Run a command and return its reply.
-
-    Raises:
-        ConfigurationError: There is no such command, or its value is invalid.
-    """
+    """Run a command and return its reply."""
     name, _, value = text[1:].partition(" ")
     value = value.strip()
     match name:

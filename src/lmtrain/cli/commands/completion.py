@@ -75,11 +75,7 @@ RUN_KEYS: Final = {"run.name": "", "init_from": "runs/", "resume": "runs/"}
 
 
 def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
-    """Print the script of a shell; `words ...` prints the last word's completions, one per line, for the script.
-
-    Raises:
-        ConfigurationError: The shell is not supported.
-    """
+    """Print the script of a shell; `words ...` prints the last word's completions, one per line, for the script."""
     match words:
         case ["words", *typed]:
             gc.disable()  # a third of a verb's import; the process ends with its answer

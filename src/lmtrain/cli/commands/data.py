@@ -29,12 +29,7 @@ AROUND: Final = (8, 12)  # tokens shown before the least expected one, and from 
 
 
 def data(words: list[str], *, program: str = "lmtrain data") -> int:
-    """Print the documents of one step of a run, the least expected first.
-
-    Raises:
-        ConfigurationError: There is no such run, or it has not trained the step.
-        DataError: Its data is gone or has changed.
-    """
+    """Print the documents of one step of a run, the least expected first."""
     asked = _parser(program).parse_args(words)
     if asked.most < 1:
         raise ConfigurationError(f"--most: must be 1 or more, got {asked.most}.")

@@ -28,12 +28,7 @@ STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
 
 def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
-    """Check and measure; return 1 if something prevents a run.
-
-    Raises:
-        ConfigurationError: The command line is wrong.
-        EnvironmentProblem: The measurements cannot be saved.
-    """
+    """Check and measure; return 1 if something prevents a run."""
     parser = run_parser("doctor", program, end="Ends with 1 where something is in the way of the run.")
     asked, overrides = parser.taken(words)
     arguments = parse_arguments(overrides)

@@ -24,13 +24,7 @@ SETTINGS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
-    """Score a model and print a line for each score; a run's scores are kept with it and sent to MLflow.
-
-    Raises:
-        ConfigurationError: Wrong flags, or no model there.
-        DataError: The text, the data or the bundle is missing or damaged.
-        EnvironmentProblem: A package of an extra is missing.
-    """
+    """Score a model and print a line for each score; a run's scores are kept with it and sent to MLflow."""
     asked = evaluation_parser(program).parse_args(words)
     require_flags(asked)
     require_model(asked)

@@ -52,11 +52,7 @@ def _flag(name: str) -> str:
 
 
 def require_flags(asked: argparse.Namespace) -> None:
-    """Refuse a number that is too small, and a flag without the one that it needs.
-
-    Raises:
-        ConfigurationError: The first one.
-    """
+    """Refuse a number that is too small, and a flag without the one that it needs."""
     for name, least in COUNTS.items():
         if (value := getattr(asked, name)) is not None and value < least:
             raise ConfigurationError(f"{_flag(name)}: must be {least} or more, got {value}.")
@@ -110,13 +106,7 @@ def evaluation_parser(program: str) -> FlagParser:
 
 
 def read_input(asked: argparse.Namespace) -> EvaluationInput:
-    """Read what the flags ask for, before the model is loaded.
-
-    Raises:
-        ConfigurationError: There is nothing to score, or a task is unknown.
-        DataError: A file is missing or damaged.
-        EnvironmentProblem: A package is missing.
-    """
+    """Read what the flags ask for, before the model is loaded."""
     from lmtrain.data.shards import open_dataset
     from lmtrain.evaluation.answers import read_questions
     from lmtrain.evaluation.chat_tasks import read_tasks

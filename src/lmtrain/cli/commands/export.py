@@ -16,11 +16,7 @@ from lmtrain.run.stored_runs.find_run import require_source
 
 
 def export(words: list[str], *, program: str = "lmtrain export") -> int:
-    """Export a run's newest checkpoint, a checkpoint, or an imported folder.
-
-    Raises:
-        ConfigurationError: The source is none of these, or OUT is taken; before torch is imported.
-    """
+    """Export a run's newest checkpoint, a checkpoint, or an imported folder; refuse others before torch is imported."""
     asked = _parser(program).parse_args(words)
     require_free(asked.out, name="OUT")
     require_source(asked.source, key="SOURCE")
@@ -72,11 +68,7 @@ def _peft(asked: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _gguf(asked: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Export into a hidden folder next to OUT, and write the file from there.
-
-    Raises:
-        EnvironmentProblem: The package gguf is missing.
-    """
+    """Export into a hidden folder next to OUT, and write the file from there."""
     from lmtrain.interop.gguf_file import require_gguf, write_gguf
 
     require_gguf(asked.outtype)

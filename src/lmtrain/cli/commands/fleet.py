@@ -58,11 +58,7 @@ class FleetConfig:
 
 
 def plan_fleet(words: list[str], *, as_json: bool = False) -> int:
-    """Print the run with every term known, and answer 1 where it does not fit.
-
-    Raises:
-        ConfigurationError: An unknown, impossible or contradictory term; or too few.
-    """
+    """Print the run with every term known, and answer 1 where it does not fit."""
     fleet = fleet_of(words)
     if as_json:
         print_json(fleet.to_json())
@@ -75,11 +71,7 @@ def plan_fleet(words: list[str], *, as_json: bool = False) -> int:
 
 
 def fleet_of(words: list[str]) -> FleetPlan:
-    """Return the run of a command line's terms.
-
-    Raises:
-        ConfigurationError: An unknown, impossible or contradictory term; or too few.
-    """
+    """Return the run of a command line's terms."""
     terms = read_terms([word for word in words if word.startswith(FLEET)])
     others = [word for word in words if not word.startswith(FLEET)]
     keys = [word.lstrip("+").partition("=")[0] for word in others]
@@ -92,11 +84,7 @@ def fleet_of(words: list[str]) -> FleetPlan:
 
 
 def read_terms(words: Iterable[str]) -> dict[str, Any]:
-    """Return fleet's terms by name as numbers, days as hours; null marks the unknown term.
-
-    Raises:
-        ConfigurationError: No such term, one given twice, or a value of another unit.
-    """
+    """Return fleet's terms by name as numbers, days as hours; null marks the unknown term."""
     terms: dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
@@ -121,11 +109,7 @@ def _number(key: str, name: str, value: str) -> float:
 
 
 def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
-    """Solve the equations of `terms`, with devices, price, FLOPs and formats from the chosen groups.
-
-    Raises:
-        ConfigurationError: Too few terms, or impossible ones.
-    """
+    """Solve the equations of `terms`, with devices, price, FLOPs and formats from the chosen groups."""
     cluster = _cluster(terms, config.cluster)
     peak = _peak(cluster, config.precision)
     typed = _typed_run(terms, cluster, config, peak_flops=peak.flops)

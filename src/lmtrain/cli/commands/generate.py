@@ -83,12 +83,7 @@ def _answer_file(asked: argparse.Namespace) -> int:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """Return the `prompt` of each row of a table, such as JSON lines.
-
-    Raises:
-        ConfigurationError: The file does not exist.
-        DataError: A row has no text `prompt`, or the file is empty.
-    """
+    """Return the `prompt` of each row of a table, such as JSON lines."""
     from lmtrain.data.named_files import read_named_rows
     from lmtrain.tokenizers.base import is_unicode
 

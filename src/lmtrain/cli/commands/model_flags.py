@@ -46,11 +46,7 @@ def add_sampling(parser: argparse.ArgumentParser, *, num_new_tokens: int) -> Non
 
 
 def read_sampling(asked: argparse.Namespace) -> "Sampling":
-    """Return the typed settings.
-
-    Raises:
-        ConfigurationError: One of them is out of range, or would change nothing.
-    """
+    """Return the typed settings."""
     from lmtrain.inference.sampling import Sampling
 
     if "" in asked.stop:
@@ -61,11 +57,7 @@ def read_sampling(asked: argparse.Namespace) -> "Sampling":
 
 
 def require_model(asked: argparse.Namespace) -> None:
-    """Refuse a wrong folder, before torch is imported.
-
-    Raises:
-        ConfigurationError: It is not a run, a checkpoint, or a model's folder.
-    """
+    """Refuse a folder without a run, a checkpoint or a model, before torch is imported."""
     from lmtrain.run.stored_runs.find_run import require_source
 
     if not (asked.run / "config.json").is_file():
@@ -73,11 +65,7 @@ def require_model(asked: argparse.Namespace) -> None:
 
 
 def read_model(asked: argparse.Namespace) -> "LoadedModel":
-    """Load the model.
-
-    Raises:
-        ConfigurationError: The folder has none.
-    """
+    """Load the model."""
     require_model(asked)
     from lmtrain.run.stored_runs.loaded_models import model_to_run
 

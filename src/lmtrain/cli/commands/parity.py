@@ -45,12 +45,7 @@ one."""
 
 
 def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
-    """Compare a config on ranks with one process; answer 1 where they differ.
-
-    Raises:
-        ConfigurationError: The command line is wrong, or the strategy cannot be compared.
-        EnvironmentProblem: A training failed, or none is small enough for this machine.
-    """
+    """Compare a config on ranks with one process; answer 1 where they differ."""
     asked, words = run_parser("parity", program, end=END).taken(words)
     settings = read_settings(words)
     outer = outer_launcher(os.environ)
@@ -91,11 +86,7 @@ def _shown(drawn: Iterable[tuple[Words, Parity]], settings: dict[str, float], *,
 
 
 def read_settings(words: list[str]) -> dict[str, float]:
-    """Return the command's settings, `parity.KEY=NUMBER`, by their keys.
-
-    Raises:
-        ConfigurationError: An unknown key, or an impossible number.
-    """
+    """Return the command's settings, `parity.KEY=NUMBER`, by their keys."""
     settings: dict[str, float] = dict(DEFAULTS)
     for word in words:
         key, _, value = word.partition("=")

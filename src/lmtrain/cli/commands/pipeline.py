@@ -40,12 +40,7 @@ stop, and skips what is done and unchanged.
 
 
 def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
-    """Run the stages, or with --plan plan them, and write the report card into their folder.
-
-    Raises:
-        ConfigurationError: There is no such pipeline, or a stage is wrong.
-        EnvironmentProblem: Another process runs it.
-    """
+    """Run the stages, or with --plan plan them, and write the report card into their folder."""
     if {"-h", "--help"} & set(words):
         print(HELP.format(program=program))
         return EXIT_DONE

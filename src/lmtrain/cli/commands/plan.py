@@ -26,11 +26,7 @@ then name the nearest change that does."""
 
 
 def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
-    """Print the plan of a config, and answer 1 where it does not fit its devices or its budget; `--web` is a page.
-
-    Raises:
-        ConfigurationError: The command line is wrong.
-    """
+    """Print the plan of a config, and answer 1 where it does not fit its devices or its budget; `--web` is a page."""
     parser = run_parser("plan", program, end=END)
     parser.add_argument("--web", action="store_true", help="a page of sliders and plots, on this machine only")
     parser.add_argument("--port", type=int, help="of that page")
@@ -58,20 +54,12 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
 
 
 def planned(words: list[str]) -> list[PlannedRun]:
-    """Plan the config of a command line, or each config of a sweep, as `lmtrain plan` does.
-
-    Raises:
-        ConfigurationError: The command line is wrong.
-    """
+    """Plan the config of a command line, or each config of a sweep, as `lmtrain plan` does."""
     return planned_runs(words, more_checks=_require_start)
 
 
 def plan_json(words: list[str]) -> list[dict[str, Any]]:
-    """Return the objects that `lmtrain plan WORDS --json` prints, one per config of a sweep.
-
-    Raises:
-        ConfigurationError: The command line is wrong.
-    """
+    """Return the objects that `lmtrain plan WORDS --json` prints, one per config of a sweep."""
     if is_fleet(words):
         from lmtrain.cli.commands.fleet import fleet_of
 

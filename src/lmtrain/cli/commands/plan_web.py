@@ -50,11 +50,7 @@ Answer = dict[str, Any]
 
 
 def serve(words: list[str], *, port: int | None, opened: Callable[[ThreadingHTTPServer], None] | None = None) -> int:
-    """Serve the page until interrupted, starting from the plan of `words`; `opened` gets the server.
-
-    Raises:
-        ConfigurationError: The port is taken or not a port, or a word is not a setting of the page.
-    """
+    """Serve the page until interrupted, starting from the plan of `words`; `opened` gets the server."""
     server = listen(None if port is None else require_port(port, least=0), settings_of(words))
     print(f"The plan is at http://{HOST}:{server.server_port} (end with Ctrl-C)", flush=True)
     if opened is not None:
@@ -69,22 +65,14 @@ def serve(words: list[str], *, port: int | None, opened: Callable[[ThreadingHTTP
 
 
 def settings_of(words: list[str]) -> list[str]:
-    """Return the settings at which the sliders start.
-
-    Raises:
-        ConfigurationError: A word has no slider.
-    """
+    """Return the settings at which the sliders start."""
     for word in words:
         require_known(word)
     return [one for word in words for one in _settings_of(word)]
 
 
 def _settings_of(word: str) -> list[str]:
-    """Return a cluster's settings that have a place on the page; any other word is one.
-
-    Raises:
-        ConfigurationError: The cluster is unknown, or it has no device of the hardware table.
-    """
+    """Return a cluster's settings that have a place on the page; any other word is one."""
     group, _, name = word.partition("=")
     if group != "cluster":
         return [word]
@@ -97,11 +85,7 @@ def _settings_of(word: str) -> list[str]:
 
 
 def require_known(word: str) -> None:
-    """Refuse all words but settings of a plan.
-
-    Raises:
-        ConfigurationError: The word is not one, or its value could be more than an amount or a name.
-    """
+    """Refuse all words but settings of a plan."""
     key, equals, value = word.partition("=")
     if not equals or not KEY.fullmatch(key) or not VALUE.fullmatch(value):
         near = suggest(key.partition(".")[0], SECTIONS) if equals else ""
@@ -109,11 +93,7 @@ def require_known(word: str) -> None:
 
 
 def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
-    """Open the server: on the asked port, or on the first free one from 8770 on.
-
-    Raises:
-        ConfigurationError: The port is taken.
-    """
+    """Open the server: on the asked port, or on the first free one from 8770 on."""
     for tried in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:
         try:
             return ThreadingHTTPServer((HOST, tried), handler(start))

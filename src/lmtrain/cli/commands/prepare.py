@@ -30,11 +30,7 @@ def verify(words: list[str], *, program: str = "lmtrain verify") -> int:
 
 
 def tokenizer(words: list[str], *, program: str = "lmtrain tokenizer") -> int:
-    """Learn a tokenizer or take one, and print its folder and its bytes per token; --json prints one object.
-
-    Raises:
-        ConfigurationError: The command line is wrong; nothing was started.
-    """
+    """Learn a tokenizer or take one, and print its folder and its bytes per token; --json prints one object."""
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, config=TOKENIZER_CONFIG, words=words))
         return EXIT_DONE

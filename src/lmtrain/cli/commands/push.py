@@ -16,12 +16,7 @@ WAIT_SECONDS: Final = 3.0  # a killed process needs a moment to be gone
 
 
 def push(words: list[str], *, program: str = "lmtrain push") -> int:
-    """Send a run's exported model; the same command after a stop sends the rest.
-
-    Raises:
-        ConfigurationError: Not a run, or not the name of a repository.
-        EnvironmentProblem: No token, no Hub, or a secret among the files.
-    """
+    """Send a run's exported model; the same command after a stop sends the rest."""
     asked = _parser(program).parse_args(words)
     find_job(asked.run, key="RUN")
     run = asked.run.parent.parent if asked.run.parent.name == "checkpoints" else asked.run

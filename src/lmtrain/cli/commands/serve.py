@@ -59,11 +59,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def read_key(file: Path | None, *, host: str) -> str | None:
-    """Return the key required in requests; None for a server reachable from this machine only.
-
-    Raises:
-        ConfigurationError: The file holds none, or other machines reach the server and there is none.
-    """
+    """Return the key required in requests; None for a server reachable from this machine only."""
     if file is None:
         if is_loopback(host):
             return None

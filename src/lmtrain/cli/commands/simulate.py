@@ -13,11 +13,7 @@ where a fleet does not fit its devices."""
 
 
 def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
-    """Print the simulated step of a config, or a table of a sweep's; answer 1 where one does not fit.
-
-    Raises:
-        ConfigurationError: The command line is wrong, or a run of it would be refused.
-    """
+    """Print the simulated step of a config, or a table of a sweep's; answer 1 where one does not fit."""
     asked, overrides = run_parser("simulate", program, end=END).taken(words)
     from lmtrain.run.planning.fleets import simulated_fleets
 

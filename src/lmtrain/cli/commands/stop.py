@@ -25,9 +25,6 @@ def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
     """Ask runs and sweeps to end, and wait for their ends.
 
     Returns 1 if one still runs after `--wait` seconds, or has ended without the requested checkpoint.
-
-    Raises:
-        ConfigurationError: One is not running.
     """
     parser = FlagParser(prog=program, description="Stop runs after their step, each with a checkpoint; sweeps too.")
     parser.add_argument("run", type=Path, nargs="+", help="the run's folder, runs/NAME, or runs/sweep-ID of a sweep")

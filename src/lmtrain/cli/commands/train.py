@@ -121,11 +121,7 @@ def _jobs_of_trials(runs: "Sequence[tuple[RunConfig, Choices]]", arguments: Argu
 
 
 def one_job(arguments: Arguments, *, is_trial: bool = False) -> "Job":
-    """Compose, check and build on the meta device the job of a command line, or of a search's trial.
-
-    Raises:
-        ConfigurationError: A value is wrong, parts do not go together, or the arguments give several runs.
-    """
+    """Compose, check and build on the meta device the job of a command line, or of a search's trial."""
     runs = _checked(arguments, None)
     if len(runs) > 1:
         raise ConfigurationError(f"the arguments give {len(runs)} runs; a sweep is for `lmtrain train -m`.")

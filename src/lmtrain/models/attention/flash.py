@@ -54,11 +54,7 @@ class FlashPackage:
 
 
 def load_package(version: int | None) -> FlashPackage:
-    """Load a version, or with None the best installed one for this GPU.
-
-    Raises:
-        EnvironmentProblem: The GPU does not run the version, or it is not installed.
-    """
+    """Load a version, or with None the best installed one for this GPU."""
     major, minor = torch.cuda.get_device_capability()
     fit = NEWEST_FIRST.get(major, ())
     if not fit or version not in (None, *fit):

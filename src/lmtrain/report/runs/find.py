@@ -20,22 +20,12 @@ MOST_TRIED: Final = 20  # similar names that are tried
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return the run folders of paths: a run, a folder with runs below it, or runs/sweep-ID of a sweep.
-
-    Raises:
-        ConfigurationError: A path has no run.
-        DataError: A sweep's file is of another version, or not whole.
-    """
+    """Return the run folders of paths: a run, a folder with runs below it, or runs/sweep-ID of a sweep."""
     return list(dict.fromkeys(run for path in paths for run in _runs_of(path.absolute())))
 
 
 def find_run(path: Path) -> Path:
-    """Return the folder of the one run that a path names.
-
-    Raises:
-        ConfigurationError: It names no run, or several.
-        DataError: It is a sweep of another version.
-    """
+    """Return the folder of the one run that a path names."""
     found = find_runs([path])
     if len(found) > 1:
         raise ConfigurationError(f"{path} holds {len(found)} runs; name one of them, for example {of_folder(path)}.")

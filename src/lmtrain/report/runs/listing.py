@@ -49,21 +49,12 @@ class RunInBrief:
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunInBrief]:
-    """Read all runs of some paths in brief, with names that differ.
-
-    Raises:
-        ConfigurationError: A path has no run.
-        DataError: A run's folder is damaged.
-    """
+    """Read all runs of some paths in brief, with names that differ."""
     return [replace(in_brief(folder), name=name) for folder, name in names_apart(find_runs(paths)).items()]
 
 
 def in_brief(folder: Path) -> RunInBrief:
-    """Read a run's folder: the end of its log, its plan, its state and its clock.
-
-    Raises:
-        DataError: It is damaged.
-    """
+    """Read a run's folder: the end of its log, its plan, its state and its clock."""
     with refuse_damage(folder, fix="restore it, or name another run"):
         record, log = RunRecord(folder), folder / "metrics.jsonl"
         points = newest_points(log, beside=BITS_PER_BYTE)

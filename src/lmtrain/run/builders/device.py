@@ -37,12 +37,7 @@ class FittedAttention:
 
 
 def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAttention:
-    """Choose the kernel for the device, the dtype and the widest head of the model.
-
-    Raises:
-        ConfigurationError: The chosen kernel cannot run there.
-        EnvironmentProblem: Its package is missing.
-    """
+    """Choose the kernel for the device, the dtype and the widest head of the model."""
     option = config.model.node("attention")
     if option is None:
         return FittedAttention()
@@ -91,23 +86,14 @@ def compilation_line(config: RunConfig, model: LanguageModel) -> str | None:
 
 
 def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:
-    """Build the loss and check its support on the device.
-
-    Raises:
-        ConfigurationError: It cannot.
-        EnvironmentProblem: Its package is missing.
-    """
+    """Build the loss and check its support on the device."""
     loss: TokenLoss = config.loss.build()
     loss.require_fit(device_type=device_type(config.trainer.accelerator), soft_cap=model.output_head().soft_cap)
     return loss
 
 
 def device_type(accelerator: str) -> str:
-    """Return torch's word for the Trainer's devices.
-
-    Raises:
-        EnvironmentProblem: There is no GPU where one is asked for, or one that torch cannot use.
-    """
+    """Return torch's word for the Trainer's devices; refuse a GPU that is missing, or that torch cannot use."""
     found = None if accelerator == "cpu" else torch.accelerator.current_accelerator(check_available=True)
     if found is None and accelerator != "cpu":
         require_no_unused_gpu(os.environ)
@@ -123,11 +109,7 @@ HIDES: Final = "CUDA_VISIBLE_DEVICES"
 
 
 def require_no_unused_gpu(environment: Mapping[str, str], *, devices: Path = DEVICES) -> None:
-    """Refuse a machine with an NVIDIA GPU where torch finds none, unless its owner hides it.
-
-    Raises:
-        EnvironmentProblem: With the word to train on the CPU all the same.
-    """
+    """Refuse a machine with an NVIDIA GPU where torch finds none, unless its owner hides it."""
     found = sorted(devices.glob("nvidia[0-9]*"))
     if found and environment.get(HIDES, "0").strip() not in ("", "-1"):
         cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
@@ -138,12 +120,7 @@ def require_no_unused_gpu(environment: Mapping[str, str], *, devices: Path = DEV
 
 
 def build_precision(config: RunConfig) -> Precision:
-    """Settle the precision for the device of the run.
-
-    Raises:
-        ConfigurationError: The device lacks it, or the optimizer or the loss does not support it.
-        EnvironmentProblem: A package is missing.
-    """
+    """Settle the precision for the device of the run."""
     require_float8_head(config)
     require_rounding(config)
     return config.precision.build(facts={"device_type": device_type(config.trainer.accelerator)})

@@ -27,11 +27,7 @@ def adapter_of(node: Node | None) -> Lora | None:
 
 
 def planned_model(config: RunConfig, build: Callable[[], LanguageModel] | None = None) -> LanguageModel:
-    """Build the model of a run on the meta device as it is trained: with its adapter's parameters, others frozen.
-
-    Raises:
-        ConfigurationError: The adapter does not go with the model.
-    """
+    """Build the model of a run on the meta device as it is trained: with its adapter's parameters, others frozen."""
     with torch.device("meta"):
         model: LanguageModel = (build or config.model.build)()
     adapter = adapter_of(config.adapter)
@@ -39,12 +35,7 @@ def planned_model(config: RunConfig, build: Callable[[], LanguageModel] | None =
 
 
 def adapting(config: RunConfig) -> "ModelTransform":
-    """Return the transform of a materialised model: adapters from the seed, or from the folder to start from.
-
-    Raises:
-        ConfigurationError: The folder is of another adapter.
-        DataError: It is damaged, or of another model.
-    """
+    """Return the transform of a materialised model: adapters from the seed, or from the folder to start from."""
     adapter = adapter_of(config.adapter)
     if adapter is None:
         return unchanged
@@ -62,11 +53,7 @@ def _adapt(model: LanguageModel, *, adapter: Lora, seed: int, start: PeftFolder 
 
 
 def build_strategy(config: RunConfig, *, facts: Mapping[str, Any]) -> "Parallelism":
-    """Build the strategy.
-
-    Raises:
-        ConfigurationError: It refuses its ranks, or states no facts.
-    """
+    """Build the strategy, which must state its facts."""
     require_facts(config.strategy.values, ModelSpread, allowed=config.allowed)
     return config.strategy.build(facts=facts)
 

@@ -18,12 +18,7 @@ SHARES_WORK: Final = "share_work"  # a setting of optimizers whose ranks hold th
 
 
 def rehearsed_optimizer(config: RunConfig, model: LanguageModel) -> Optimizer:
-    """Build the optimizer of a run on a model without memory: a refusal comes before data is prepared.
-
-    Raises:
-        ConfigurationError: It does not go with its settings, its model, its strategy or its schedule.
-        EnvironmentProblem: Its package is missing.
-    """
+    """Build the optimizer of a run on a model without memory: a refusal comes before data is prepared."""
     require_settings(config)
     make = config.optimizer.build(facts={"stochastic_rounding": False})
     optimizer = _build(make, model, option=config.optimizer.word)
@@ -70,9 +65,6 @@ def schedules_of(config: RunConfig, *, horizon: Horizon, tokens_per_step: int, f
     """Return the schedules under the training module's names.
 
     `fork_step` is the default first step of a cool-down.
-
-    Raises:
-        ConfigurationError: A schedule beyond its budget, or an impossible one.
     """
     require_ramps_fit(config, horizon=horizon, tokens_per_step=tokens_per_step)
     node = config.schedule

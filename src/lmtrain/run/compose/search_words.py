@@ -49,11 +49,7 @@ class SearchWords:
 
 
 def search_of(arguments: Arguments) -> SearchWords | None:
-    """Return a command line's search, None without one.
-
-    Raises:
-        ConfigurationError: A setting or a space is wrong.
-    """
+    """Return a command line's search, None without one."""
     if not arguments.is_sweep:
         return None
     values, params = sweep_nodes(arguments)
@@ -72,11 +68,7 @@ def search_of(arguments: Arguments) -> SearchWords | None:
 
 
 def grid_settings(arguments: Arguments) -> tuple[SearchSettings, Arguments]:
-    """Return how a grid's trials are started, and its command line without the words for that.
-
-    Raises:
-        ConfigurationError: A setting is wrong.
-    """
+    """Return how a grid's trials are started, and its command line without the words for that."""
     own = [word for word in arguments.overrides if word.lstrip("+").partition("=")[0].startswith(OF_A_GRID)]
     if not own or not arguments.is_sweep:
         return SearchSettings(), arguments

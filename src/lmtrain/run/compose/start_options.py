@@ -44,12 +44,7 @@ def brought_options(given: Mapping[str, str], *, own: str | None = None) -> list
 
 
 def class_options(given: Mapping[str, str]) -> list[str]:
-    """Return the overrides of `model.path`, a folder of transformers: its config, and its tokenizer if none is typed.
-
-    Raises:
-        ConfigurationError: It is not a folder.
-        DataError: Its config.json cannot be read, or is not plain settings.
-    """
+    """Return the overrides of `model.path`, a folder of transformers: config, and tokenizer if none is typed."""
     path = given.get("model.path", "").strip("'\"")
     if given.get("model") != "transformers" or not path:
         return []

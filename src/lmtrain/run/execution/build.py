@@ -172,11 +172,7 @@ def agreeing(config: RunConfig, datamodule: TokenDataModule) -> pl.Callback:
 
 
 def tokenizer_of(dataset: Dataset) -> Tokenizer:
-    """Load a data set's tokenizer.
-
-    Raises:
-        DataError: It is not the one that encoded the data.
-    """
+    """Load a data set's tokenizer, which must be the one that encoded the data."""
     tokenizer = load_tokenizer(dataset.tokenizer_folder)
     dataset.require_tokenizer(tokenizer.fingerprint)
     return tokenizer

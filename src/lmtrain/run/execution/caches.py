@@ -15,9 +15,6 @@ def keep_caches_in(folder: Path) -> None:
 
     They stay where torch keeps them, below the temporary folder, where the path has a space: torch (2.13) does not
     quote it for the C++ compiler, and nothing would compile.
-
-    Raises:
-        ConfigurationError: There is a file in its place.
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError(f"run.cache={folder} is a file; name a folder, as run.cache=.cache.")

@@ -43,9 +43,6 @@ def in_one_line(folder: Path) -> Generator[None]:
     """Turn what Lightning refuses, and the failure of a device or a connection, into one line.
 
     The last checkpoint is that of a run's folder.
-
-    Raises:
-        ConfigurationError, EnvironmentProblem: In its place.
     """
     try:
         yield

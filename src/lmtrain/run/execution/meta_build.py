@@ -37,10 +37,6 @@ def build_on_meta(job: Job, *, is_alone: bool) -> Job:
     """Check every node against its code, build the parts of the run, discard them, and return the job checked.
 
     `is_alone`: this process will train; a GPU in training by other processes is left untouched here.
-
-    Raises:
-        ConfigurationError: A part is wrong, or does not go with another, the model or the budget.
-        EnvironmentProblem: A package is missing.
     """
     config = job.config.checked()
     require_split(config)

@@ -55,11 +55,7 @@ def draw(random_numbers: random.Random, *, num_ranks: int) -> Words:
 
 
 def accepted(random_numbers: random.Random, accepts: Callable[[Words], object], *, num_ranks: int) -> Words:
-    """Draw until a draw is accepted.
-
-    Raises:
-        ConfigurationError: The last refusal, if many draws in a row are refused.
-    """
+    """Draw until a draw is accepted; many refusals in a row end with the last one."""
     num_refused = 0
     while True:
         words = draw(random_numbers, num_ranks=num_ranks)

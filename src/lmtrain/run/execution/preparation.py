@@ -29,10 +29,6 @@ def prepare_data(words: list[str]) -> int:
     """Prepare one data set, or one a trial under -m, and print each one's folder.
 
     With init_from, a task or an experiment they are a training's overrides, and its own data is prepared.
-
-    Raises:
-        ConfigurationError: The command line is wrong; nothing was started.
-        DataError: The prepared data has been damaged.
     """
     is_training = any(key_of(word) in OF_TRAINING for word in words if not word.startswith("+"))
     arguments = parse_arguments(words, budget_group=is_training)
@@ -49,11 +45,7 @@ def prepare_data(words: list[str]) -> int:
 
 
 def checked_folder(config: dict[str, Any], arguments: Arguments, *, is_training: bool = False) -> dict[str, Any]:
-    """Return the data's node, with every value checked; the token budget of a preparation is in it.
-
-    Raises:
-        ConfigurationError: The first wrong setting, or one without effect here.
-    """
+    """Return the data's node, with every value checked; the token budget of a preparation is in it."""
     for word in arguments.overrides if not is_training else ():
         key = key_of(word)
         if key.startswith("data.") and not f"{key}.".startswith(f"{FOLDER}."):

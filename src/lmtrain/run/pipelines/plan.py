@@ -59,11 +59,7 @@ def plan_pipeline(pipeline: CommandPipeline) -> list[dict[str, Any]]:
 
 
 def planned_training(pipeline: CommandPipeline, stage: PipelineStage, *, done: Collection[str]) -> PlannedRun:
-    """Return a training's plan; the stages in `done` have runs.
-
-    Raises:
-        ConfigurationError: It cannot be trained.
-    """
+    """Return a training's plan; the stages in `done` have runs."""
     words = pipeline.planned_words(stage, done=done)
     (found,) = planned_runs([*words, *pipeline.flags], more_checks=_require_rows)
     return found

@@ -156,11 +156,7 @@ def first_name(word: str) -> str:
 
 
 def read_pipeline(words: Sequence[str]) -> CommandPipeline:
-    """Compose `pipeline=NAME`, `run.KEY=VALUE`, `STAGE.KEY=VALUE` of a stage, and `each.KEY=VALUE` of all trainings.
-
-    Raises:
-        ConfigurationError: There is no such pipeline, or a stage is wrong.
-    """
+    """Compose `pipeline=NAME`, `run.KEY=VALUE`, `STAGE.KEY=VALUE` of a stage, and `each.KEY=VALUE` of all trainings."""
     arguments, of_stages = _own_arguments(words)
     composed = configs_of(arguments, config_name="pipeline")
     found = [_read(config, chosen.options["pipeline"]) for config, chosen in composed]

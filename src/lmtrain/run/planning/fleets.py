@@ -29,11 +29,7 @@ class ChosenFleet:
 
 
 def simulated_fleets(words: list[str]) -> list[ChosenFleet]:
-    """Simulate the config of a command line, or each of a sweep.
-
-    Raises:
-        ConfigurationError: The command line is wrong, or a run of it would be refused.
-    """
+    """Simulate the config of a command line, or each of a sweep."""
     arguments = parse_arguments(words)
     from lmtrain.run.compose.compose import configs_of
 
@@ -47,11 +43,7 @@ def simulated_fleets(words: list[str]) -> list[ChosenFleet]:
 
 
 def simulated_fleet(config: RunConfig) -> SimulatedFleet:
-    """Plan the step of a config and draw it out.
-
-    Raises:
-        ConfigurationError: The rates of its device or links are not known.
-    """
+    """Plan the step of a config and draw it out; the rates of its device and links must be known."""
     cluster = config.cluster
     if cluster.known_device is None:
         raise ConfigurationError(

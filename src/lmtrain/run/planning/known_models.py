@@ -21,11 +21,7 @@ TABLE: Final = Path(__file__).parents[2] / "simulate" / "known_models.json"
 
 
 def model_facts(config: RunConfig, setting: Setting) -> ModelFacts:
-    """Return the facts of the config's model; a new model takes a few seconds, once.
-
-    Raises:
-        ConfigurationError: The model cannot be built.
-    """
+    """Return the facts of the config's model; a new model takes a few seconds, once."""
     found, file = _known(config, setting)
     if found:
         return found

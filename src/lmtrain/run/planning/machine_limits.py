@@ -73,11 +73,7 @@ def setting_here(config: RunConfig) -> Setting:
 
 
 def batch_of(config: RunConfig) -> BatchPlan:
-    """Return the config's batch; the first rank resolves `auto` for all.
-
-    Raises:
-        ConfigurationError: It does not divide, or not even one sequence fits.
-    """
+    """Return the config's batch, which must divide and fit; the first rank resolves `auto` for all."""
     if not config.batch.is_auto:
         return config.divided(config.batch)
 
@@ -108,11 +104,7 @@ def recompute_here(config: RunConfig) -> RunConfig:
 
 
 def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) -> None:
-    """Compare the planned memory of a run with this machine's free memory.
-
-    Raises:
-        ConfigurationError: It does not fit; the message has a fitting micro batch.
-    """
+    """Compare the planned memory of a run with this machine's free memory."""
     device = held_device(config.trainer)
     tokens = batch.sequences_per_micro_step * batch.context_tokens
     least = num_parameters * FEWEST_BYTES_PER_PARAMETER + tokens * FEWEST_BYTES_PER_TOKEN
@@ -162,9 +154,6 @@ def require_disk(config: RunConfig, parameters: TrainedParameters, *, folder: Pa
     """Compare the checkpoints of a run of `num_steps` with the free space under its folder.
 
     Its earlier checkpoints make room for later ones.
-
-    Raises:
-        EnvironmentProblem: They do not fit.
     """
     if not any(facts.num_kept for facts in callback_facts(config)):
         return

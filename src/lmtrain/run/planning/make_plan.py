@@ -57,11 +57,7 @@ class PlanFacts:
 
 
 def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
-    """Compute the whole plan of a config.
-
-    Raises:
-        ConfigurationError: An impossible budget.
-    """
+    """Compute the whole plan of a config."""
     cluster, batch, shape, setting = config.cluster, facts.batch, facts.shape, facts.setting
     peak, epoch_tokens = facts.peak, _epoch_tokens(config, facts)
     documents = masked_documents(config, facts.folder)

@@ -15,11 +15,7 @@ from lmtrain.simulate.measured_facts import SimulatedStep, measure
 
 
 def measure_model(config: RunConfig, setting: Setting) -> ModelFacts:
-    """Measure the model and recomputation of a config on fake tensors.
-
-    Raises:
-        ConfigurationError: One of them cannot be built.
-    """
+    """Measure the model and recomputation of a config on fake tensors."""
     step = SimulatedStep(
         build=_builder(config, setting),
         compute_dtype=getattr(torch, setting.precision.compute_dtype),

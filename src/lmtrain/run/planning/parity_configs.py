@@ -64,11 +64,7 @@ def pair_of(config: RunConfig, *, num_steps: int) -> Pair:
 
 
 def require_comparable(config: RunConfig) -> None:
-    """Refuse a strategy that is still to be chosen, and one whose ranks learn otherwise than one process.
-
-    Raises:
-        ConfigurationError: With the comparable strategies.
-    """
+    """Refuse a strategy that is still to be chosen, and one whose ranks learn otherwise than one process."""
     is_chosen_later = config.spread.chooses and config.cluster.known_device is not None
     if config.spread.equals_one_process and not is_chosen_later:
         return

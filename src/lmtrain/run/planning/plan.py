@@ -65,11 +65,7 @@ def planned_runs(
     *,
     more_checks: Callable[[RunConfig], object] = lambda _: None,
 ) -> list[PlannedRun]:
-    """Plan the config of a command line, or each of a sweep; `more_checks` refuses one before its model is counted.
-
-    Raises:
-        ConfigurationError: The command line is wrong.
-    """
+    """Plan the config of a command line, or each of a sweep; `more_checks` refuses one before its model is counted."""
     found: list[PlannedRun] = []
     for config, choices in checked_configs(parse_arguments(words), place="paper"):
         _require_own_folder(config)
@@ -114,11 +110,7 @@ def _require_own_folder(config: RunConfig) -> None:
 
 
 def plan_of(config: RunConfig) -> tuple[Plan, Setting]:
-    """Compute the whole plan of a config, memory and checkpoints too, without building it; and its memory's inputs.
-
-    Raises:
-        ConfigurationError: An indivisible batch, or an impossible budget.
-    """
+    """Compute the whole plan of a config, memory and checkpoints too, without building it; and its memory's inputs."""
     setting = planned_setting(config)
     fit = with_facts(setting, model_facts(config, setting))
     facts = fit.facts
@@ -175,11 +167,7 @@ def _require_ramps(config: RunConfig, plan: Plan) -> None:
 
 
 def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
-    """Divide a step over the devices; an `auto` micro batch becomes the largest that fits.
-
-    Raises:
-        ConfigurationError: It does not divide, or not even one example fits.
-    """
+    """Divide a step over the devices; an `auto` micro batch becomes the largest that fits."""
     whole = config.divided(config.batch)
     require_examples(whole, objective_facts(config))
     if not config.batch.is_auto:

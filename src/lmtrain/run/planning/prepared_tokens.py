@@ -43,11 +43,7 @@ def held_out_tokens(config: RunConfig, split: str) -> list[int]:
 
 
 def require_split(config: RunConfig) -> None:
-    """Refuse folders that are there without the split of the run's validation.
-
-    Raises:
-        DataError: It names the folder, its source in a mixture, and the words to type.
-    """
+    """Refuse folders that are there without the split of the run's validation."""
     passes = held_out_passes(config)
     names = [f"data.sources.{name}: " for name in config.data.get("sources") or {}] or [""]
     for name, folder in zip(names, _folders_of(config), strict=True) if passes else ():

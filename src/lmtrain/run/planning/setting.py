@@ -26,11 +26,7 @@ from lmtrain.run.validators.task import example_rows, objective_facts, require_a
 
 
 def planned_setting(config: RunConfig) -> Setting:
-    """Read the choices of a composed config.
-
-    Raises:
-        ConfigurationError: An impossible choice, or one unknown to planning.
-    """
+    """Read the choices of a composed config."""
     require_float8_head(config)
     require_rounding(config)
     require_parts(config)
@@ -106,11 +102,7 @@ def attention_of(config: RunConfig, setting: Setting) -> Node:
 
 
 def with_facts(setting: Setting, facts: ModelFacts) -> Setting:
-    """Return the inputs of the memory of a device, from a config's choices and its model's facts.
-
-    Raises:
-        ConfigurationError: A pipeline has more parts than the model has layers.
-    """
+    """Return the inputs of the memory of a device, from a config's choices and its model's facts."""
     setting.spread.pipeline.require_layers(len(facts.shape.attention))
     return replace(setting, known_facts=facts)
 

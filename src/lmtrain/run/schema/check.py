@@ -82,11 +82,7 @@ def _refuse_words_of_hydra(node: Mapping[str, Any], *, key: str) -> None:
 
 
 def check_node(node: Any, *, key: str, allowed: Sequence[str] = (), slot: Slot | None = None) -> Any:
-    """Check a node and all below it; `key` is its full dotted name, `slot` the kind it takes (None: by its key).
-
-    Raises:
-        ConfigurationError: A missing or unknown key, a forbidden target, or a value of the wrong type.
-    """
+    """Check a node and all below it; `key` is its full dotted name, `slot` the kind it takes (None: by its key)."""
     below = partial(check_node, allowed=allowed, slot=slot)
     if isinstance(node, list):
         return [below(item, key=f"{key}.{index}") for index, item in enumerate(node)]
@@ -144,11 +140,7 @@ def no_value(key: str) -> ConfigurationError:
 
 
 def check_value(value: Any, annotation: Any, *, key: str) -> Any:
-    """Return a value as its annotation wants it, with human amounts parsed by the key's unit.
-
-    Raises:
-        ConfigurationError: The value is missing ("???") or of another type.
-    """
+    """Return a value as its annotation wants it, with human amounts parsed by the key's unit."""
     if value == MISSING:
         raise no_value(key)
     try:
@@ -158,11 +150,7 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
 
 
 def _converted(value: Any, annotation: Any, *, key: str) -> Any:
-    """Return a value as a type wants it; pydantic's import would be a fifth of a plan's time.
-
-    Raises:
-        TypeError: It is of another type; ConfigurationError for a text that is not an amount.
-    """
+    """Return a value as a type wants it, or raise TypeError; pydantic's import would be a fifth of a plan's time."""
     parts = _alternatives(annotation)
     if len(parts) > 1:
         exact = [part for part in parts if type(value) is part or value in _words(part)]

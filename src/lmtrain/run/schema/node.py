@@ -55,11 +55,7 @@ class Node:
         return replace(self, values=check_node(dict(self.values), key=self.key, allowed=allowed))
 
     def build(self, *, facts: Mapping[str, Any] | None = None, **more: Any) -> Any:
-        """Make the object of a checked node; `facts` and `more` as `instantiate` takes them.
-
-        Raises:
-            ConfigurationError: The constructor refused its arguments, or the node sets one passed here.
-        """
+        """Make the object of a checked node; `facts` and `more` as `instantiate` takes them."""
         return instantiate(dict(self.values), key=self.key, facts=dict(facts or {}), **more)
 
     def canonical(self) -> Any:

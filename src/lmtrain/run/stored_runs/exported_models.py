@@ -41,10 +41,6 @@ def model_to_export(
     """Return the model of a path; `allowed` are further targets of the command line.
 
     Without `own_code` a class of transformers must be able to compute it.
-
-    Raises:
-        ConfigurationError: The path has no model, or no class computes it: before any weight is read.
-        EnvironmentProblem: The checkpoint is damaged.
     """
     source = find_source(path, key="SOURCE")
     if not isinstance(source, Path):
@@ -64,12 +60,7 @@ class AdaptedModel:
 
 
 def adapted_model(path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> AdaptedModel:
-    """Return the adapted model of a run or a checkpoint.
-
-    Raises:
-        ConfigurationError: It was trained without an adapter, or the path is not a run.
-        EnvironmentProblem: The checkpoint is damaged.
-    """
+    """Return the adapted model of a run or a checkpoint."""
     source = find_source(path, key="SOURCE")
     adapter = None if isinstance(source, Path) else adapter_part(source.job)
     if adapter is None or isinstance(source, Path):
@@ -150,12 +141,7 @@ def _facts(
 
 
 def make_push_folder(run: Path, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> Path:
-    """Export the newest checkpoint to a hidden folder of the run, and return it.
-
-    Raises:
-        ConfigurationError: The path is not a run.
-        EnvironmentProblem: The checkpoint is damaged, or a file that cannot be changed holds a secret.
-    """
+    """Export the newest checkpoint to a hidden folder of the run, and return it."""
     source = find_source(run, key="RUN")
     if isinstance(source, Path):
         raise ConfigurationError(f"RUN={run} is an imported folder; `lmtrain push` sends a run of lmtrain.")

@@ -37,12 +37,7 @@ class CheckpointSource:
 
 
 def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
-    """Return a checkpoint with its run, or the path itself if it is an imported folder.
-
-    Raises:
-        ConfigurationError: It is neither; `key` is its name on the command line.
-        EnvironmentProblem: All checkpoints of the run are damaged.
-    """
+    """Return a checkpoint with its run, or the path of an imported folder; `key` is its name on the command line."""
     if is_imported(path):
         return path
     job, run = find_job(path, key=key, takes_imports=True), run_of(path)
@@ -62,11 +57,7 @@ def require_source(path: Path, *, key: str, is_trained: bool = True) -> None:
 
 
 def newest_checkpoint(folder: Path, *, fix: str = "Name another run.") -> CheckpointFacts | None:
-    """Return the newest undamaged checkpoint, and report on stderr each damaged newer one.
-
-    Raises:
-        EnvironmentProblem: Every one is damaged; `fix` ends the message.
-    """
+    """Return the newest undamaged checkpoint, and report on stderr each damaged newer one; `fix` ends a refusal."""
     facts, skipped = newest_whole(folder, fix=fix)
     for line in skipped:
         print(f"{line}; using an older checkpoint", file=sys.stderr)
@@ -91,12 +82,7 @@ def find_job(path: Path, *, key: str, takes_imports: bool = False) -> StoredJob:
 
 
 def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> Node:
-    """Return one node of a stored job's config, checked like an override; `allowed` is from the command line.
-
-    Raises:
-        ConfigurationError: It names forbidden code, or unknown settings.
-        DataError: There is no such node.
-    """
+    """Return one node of a stored job's config, checked like an override; `allowed` is from the command line."""
     values = job.config.get(name)
     if not isinstance(values, dict):
         raise DataError(f"the config of the run {job.name} has no {name}; use another run.")

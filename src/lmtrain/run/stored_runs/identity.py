@@ -71,9 +71,6 @@ def allowed_changes(
     """Return the allowed changes from a checkpoint to an identity, each as OLD -> NEW.
 
     `reads_shards_of` is the strategy that reads one optimizer's shards; None: the optimizer may differ.
-
-    Raises:
-        ConfigurationError: A change is not allowed, or cannot be.
     """
     changed = differing(checkpoint.identity, here)
     run = checkpoint.path.parents[1]

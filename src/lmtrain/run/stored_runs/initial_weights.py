@@ -50,9 +50,6 @@ def require_base_tokenizer(job: Job, tokenizer: Tokenizer) -> str | None:
     """Refuse data with other ids than those of the model in `init_from`, or return a warning if that is allowed.
 
     The data's tokenizer may have more entries.
-
-    Raises:
-        ConfigurationError: It has other ids, and `run.allow_changes` does not name the tokenizer.
     """
     init_from = job.config.init_from
     if init_from is None:

@@ -109,11 +109,7 @@ class StoredJob:
 
 
 def load_job(path: Path) -> StoredJob:
-    """Read a job written by `save`; secrets are filled in from this environment, if it has them.
-
-    Raises:
-        DataError: The file is not a job.
-    """
+    """Read a job written by `save`; secrets are filled in from this environment, if it has them."""
     stored = _read_job(path)
     return StoredJob(config=stored["config"], name=stored["name"])
 

@@ -50,11 +50,6 @@ def model_to_run(
     """Return the model of a path, with its weights in fp32; `allowed` are targets of the command line.
 
     `device` auto is an accelerator if there is one, else the CPU.
-
-    Raises:
-        ConfigurationError: The path has no model, or this machine has no such device.
-        DataError: The folder is damaged, has no tokenizer, or a weight is NaN or infinite.
-        EnvironmentProblem: The checkpoint is damaged.
     """
     place = _device(device)
     source = path if (path / CONFIG).is_file() else find_source(path, key="RUN")
@@ -65,10 +60,7 @@ def model_to_run(
 
 
 def require_raw(weights: Kind, folder: Path) -> None:
-    """Refuse averaged weights of a folder that has one kind alone.
-
-    Raises: ConfigurationError.
-    """
+    """Refuse averaged weights of a folder that has one kind alone."""
     if weights != "raw":
         raise ConfigurationError(f"--weights {weights}: {folder} is not a run and has one kind; leave it out.")
 
@@ -76,13 +68,7 @@ def require_raw(weights: Kind, folder: Path) -> None:
 def checkpoint_model(
     source: CheckpointSource, kind: Kind, *, allowed: Sequence[str] = (), to_run: bool = False
 ) -> LanguageModel:
-    """Return the model of a checkpoint on the CPU, its adapters merged; `to_run` gives it a cache and tables.
-
-    Raises:
-        ConfigurationError: Its config names forbidden code.
-        DataError: torch cannot build it.
-        EnvironmentProblem: The checkpoint is damaged.
-    """
+    """Return the model of a checkpoint on the CPU, its adapters merged; `to_run` gives it a cache and tables."""
     node = checked_part(source.job, "model", allowed=allowed)
     more: dict[str, Any] = {"attention": cached_sdpa} if to_run and "attention" in node else {}
     try:
@@ -207,10 +193,6 @@ def score_split(
     """Score a split of prepared data in windows of its run's packing.
 
     A folder without a run takes contiguous windows, or whole conversations.
-
-    Raises:
-        ConfigurationError: The context is longer than the model's.
-        DataError: There is no such split, or it has the ids of another tokenizer.
     """
     path = loaded.tokenizer_path
     way = REBUILD if path is None else f"Score text prepared with {tokenizer_fix(path.parent)}."
@@ -231,10 +213,7 @@ def score_split(
 def score_texts(
     loaded: LoadedModel, texts: Sequence[str], *, context_tokens: int | None, batch_tokens: int
 ) -> TextScore:
-    """Score texts apart from one another, each of their bytes once, in windows of the context.
-
-    Raises: ConfigurationError if the context is longer than the model's.
-    """
+    """Score texts apart from one another, each of their bytes once, in windows of the context."""
     batches = batches_of_texts(
         [loaded.tokenizer.encode(text) for text in texts],
         begin_id=loaded.first_id,

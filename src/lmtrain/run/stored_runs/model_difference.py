@@ -22,12 +22,7 @@ MAX_NAMED: Final = 3
 
 
 def require_same_sizes(init_from: str, model: Mapping[str, Any]) -> None:
-    """Refuse a model's node of another class or size than the one in `init_from`, a run or an imported folder.
-
-    Raises:
-        ConfigurationError: They differ, or `init_from` names neither.
-        EnvironmentProblem: It names a damaged checkpoint.
-    """
+    """Refuse a model's node of another class or size than the one in `init_from`, a run or an imported folder."""
     path = Path(init_from)
     if is_imported(path):
         there: Any = imported_facts(path).get("settings")

@@ -156,12 +156,9 @@ def run_so_far(job: Job, checkpoint: CheckpointFacts | None, *, before: int | No
 
 
 def nothing_left(horizon: Horizon, checkpoint: CheckpointFacts, *, folder: Path, spent_seconds: float) -> str | None:
-    """Return a line if the budget ends exactly at the checkpoint, None if steps are left.
+    """Return a line if the budget ends exactly at the checkpoint, None if steps are left; refuse one past the budget.
 
     `spent_seconds` is the time of the earlier attempts of the run in `folder`, for a budget of time.
-
-    Raises:
-        ConfigurationError: The checkpoint is already past the budget.
     """
     limit = horizon.seconds
     has_time = limit is None or (spent_seconds < limit and not _ended_by_time(horizon, checkpoint, folder))

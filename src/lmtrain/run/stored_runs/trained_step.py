@@ -54,10 +54,6 @@ def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Seq
     """Return a step's rows; `data` is the present folder of its prepared data, None: where it was.
 
     A row's rank and micro-batch are those of the newest attempt; the rows depend on neither.
-
-    Raises:
-        ConfigurationError: The path is not a run, or it has not trained the step.
-        DataError: Its data is gone or has changed.
     """
     attempt, job = _attempt_of(run, step)
     config = read_config(job.config, allowed=allowed)

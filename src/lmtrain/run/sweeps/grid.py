@@ -36,12 +36,7 @@ def run_grid(jobs: Sequence[Job], settings: SearchSettings) -> int:
 
 
 def grid_of(jobs: Sequence[Job], settings: SearchSettings, runner: Runner) -> Sweep:
-    """Return the sweep of some jobs, which adds its trials to those of earlier grids of its name.
-
-    Raises:
-        ConfigurationError: The folder is a search's.
-        DataError: It is of another version.
-    """
+    """Return the sweep of some jobs, which adds its trials to those of earlier grids of its name."""
     folder = grid_folder(jobs[0])
     shared = set(jobs[0].overrides).intersection(*(job.overrides for job in jobs))
     fixed = [*jobs[0].kept_flags, *(redact_override(word) for word in jobs[0].overrides if word in shared)]

@@ -208,11 +208,7 @@ Runner = LocalRunner | SlurmRunner
 
 
 def require_slurm() -> None:
-    """Refuse a sweep in a queue that does not answer, before any work.
-
-    Raises:
-        EnvironmentProblem: submitit is not installed, or this machine is not part of a cluster.
-    """
+    """Refuse a sweep in a queue that does not answer, before any work."""
     _submitit()
     try:
         ended = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True, check=False)

@@ -54,12 +54,7 @@ def run_to_its_end(sweep: Sweep, job: Job) -> int:
 
 
 def run_search(words: SearchWords, make_job: MakeJob, *, program: str, tell: Callable[[Path], None]) -> int:
-    """Check a search, then train its trials; return the exit code. `tell` learns the folder before the first one.
-
-    Raises:
-        ConfigurationError: A setting or a value is wrong.
-        EnvironmentProblem: A package is missing.
-    """
+    """Check a search, then train its trials; return the exit code. `tell` learns the folder before the first one."""
     settings, base = words.settings, checked_base(words, make_job)
     config, folder = base.config, sweep_folder(words, base.config)
     sweep_id = f"sweep-{short_hash(str(folder))}" if config.run.name else folder.name
@@ -91,12 +86,7 @@ def run_search(words: SearchWords, make_job: MakeJob, *, program: str, tell: Cal
 
 
 def checked_base(words: SearchWords, make_job: MakeJob) -> Job:
-    """Check the values of a search's lists and the ends of its intervals, and return the job of the first of each.
-
-    Raises:
-        ConfigurationError: A setting or a value is wrong.
-        EnvironmentProblem: A package is missing.
-    """
+    """Check the values of a search's lists and the ends of its intervals, and return the job of the first of each."""
     settings = words.settings
     require_optuna(settings.sampler)
     extremes = checked_words(words.space)
@@ -169,11 +159,7 @@ def runner_of(config: RunConfig, settings: SearchSettings, folder: Path) -> Runn
 
 
 def sweep_folder(words: SearchWords, config: RunConfig) -> Path:
-    """Return the folder: run.name, else a name from the sweep's own overrides.
-
-    Raises:
-        ConfigurationError: The name is not valid.
-    """
+    """Return the folder: run.name, else a name from the sweep's own overrides."""
     free = {f"sweep.{name}" for name in FREE_SETTINGS}
     keys = {word: word.lstrip("+").partition("=")[0] for word in words.arguments.overrides}
     telling = [word for word, key in keys.items() if key not in free and not key.startswith(EXECUTION_KEYS)]
@@ -182,12 +168,7 @@ def sweep_folder(words: SearchWords, config: RunConfig) -> Path:
 
 
 def begin_sweep(folder: Path, words: SearchWords, config: RunConfig, *, name: str, command: str) -> SweepFile:
-    """Return the sweep of a folder: the one there, else a new one, whose file exists before its study.
-
-    Raises:
-        ConfigurationError: The folder holds another sweep.
-        DataError: It is of another version.
-    """
+    """Return the sweep of a folder: the one there, else a new one, whose file exists before its study."""
     swept = {key.partition(".")[0] for key in words.space}
     # Other values of a swept group follow from its choice; of such a group the overrides of all trials count.
     of_swept = sorted(word for word in words.fixed if word.lstrip("+~").partition(".")[0] in swept)

@@ -21,11 +21,7 @@ def facts_of_callback(config: RunConfig, node: Node) -> CallbackFacts | None:
 
 
 def facts_by_key(config: RunConfig) -> dict[str, CallbackFacts]:
-    """Return the facts of the callbacks by their dotted keys.
-
-    Raises:
-        ConfigurationError: A setting of one has the wrong type.
-    """
+    """Return the facts of the callbacks by their dotted keys."""
     found = {node.key: facts_of_callback(config, node) for node in config.callbacks.values()}
     return {key: facts for key, facts in found.items() if facts is not None}
 

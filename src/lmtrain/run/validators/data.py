@@ -22,11 +22,7 @@ def require_given(values: Mapping[str, Any]) -> None:
 
 
 def require_paths(paths: Any, *, key: str) -> None:
-    """Look at paths of this machine's disks; patterns and addresses are left out.
-
-    Raises:
-        DataError: Nothing is at one of them.
-    """
+    """Look at paths of this machine's disks; patterns and addresses are left out."""
     for path in [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else ():
         is_elsewhere = "://" in str(path) or glob.has_magic(str(path))
         here = Path(str(path)).expanduser()

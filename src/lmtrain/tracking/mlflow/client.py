@@ -78,11 +78,7 @@ def database_file(tracking_uri: str) -> Path:
 
 
 def check_uri(tracking_uri: str | None) -> None:
-    """Refuse a store where MLflow cannot resume runs.
-
-    Raises:
-        ConfigurationError: It is of another kind.
-    """
+    """Refuse a store where MLflow cannot resume runs."""
     if tracking_uri is not None and not tracking_uri.startswith(SCHEMES):
         raise ConfigurationError(
             f"logger.tracking_uri must begin with one of {', '.join(SCHEMES)}, or be null (a file in run.root), "

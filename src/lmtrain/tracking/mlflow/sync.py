@@ -41,11 +41,7 @@ def sync(
 
 
 def tracked_store(run_folder: Path, *, tracking_uri: str | None = None, experiment: str | None = None) -> Store:
-    """Return the store that a run was tracked in, or the one typed.
-
-    Raises:
-        ConfigurationError: run_folder is not a run, names a store that nobody here typed, or lacks its password.
-    """
+    """Return the store that a run was tracked in, or the one typed."""
     folder = RunFolder(run_folder)
     identity = folder.read_identity()
     if not identity:

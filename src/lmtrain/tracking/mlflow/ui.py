@@ -15,12 +15,7 @@ RUNS_PAGE: Final = "#/experiments?workflowType=machine_learning"  # MLflow's sta
 
 
 def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
-    """Return the command for serving the store of a folder of runs.
-
-    Raises:
-        EnvironmentProblem: Nothing was tracked there yet.
-        ConfigurationError: Others reach the address, or the port is none or taken.
-    """
+    """Return the command for serving the store of a folder of runs."""
     require_port(port)
     if not is_loopback(host):
         raise ConfigurationError(
@@ -53,12 +48,7 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
 
 
 def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
-    """Become the server of a folder of runs; does not return. Every user of this machine may change the runs.
-
-    Raises:
-        EnvironmentProblem: Nothing was tracked there yet.
-        ConfigurationError: Others reach the address, or the port is none or taken.
-    """
+    """Become the server of a folder of runs; does not return. Every user of this machine may change the runs."""
     command = ui_command(root, host=host, port=port)
     sys.stdout.write(f"The runs in {root} are at http://{in_web_address(host)}:{port}/{RUNS_PAGE} (end with Ctrl-C)\n")
     sys.stdout.flush()
