@@ -51,7 +51,7 @@ def test_checkpoints_wait_though_the_run_deletes_them_and_the_oldest_is_given_up
     command, last = started  # the first is queued, and will look for all
     assert command == last
     assert command[4] == str(run.context.folder)
-    assert command[6:] == ["--data", str(run.context.dataset.folder), "--split", "validation", "--device", "cpu"]
+    assert command[5:] == ["--data", str(run.context.dataset.folder), "--split", "validation", "--device", "cpu"]
 
 
 def test_a_failed_scoring_is_told_and_the_next_process_started(make_run, monkeypatch, caplog):

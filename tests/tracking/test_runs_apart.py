@@ -9,7 +9,7 @@ import pytest
 from lmtrain.errors import DataError
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.fork import Fork, read_fork, write_fork
-from lmtrain.tracking.held_checkpoints import claim, held, hold, release, step_of, unclaim, waiting
+from lmtrain.tracking.held_checkpoints import begin_scoring, held, hold, put_back, release, step_of, waiting
 from lmtrain.tracking.sweep_file import (
     HeldOutText,
     SweepFile,
@@ -63,15 +63,16 @@ def test_a_held_checkpoint_outlives_its_own_and_takes_no_room(tmp_path):
     assert held(tmp_path) == []
 
 
-def test_one_alone_claims_a_waiting_one_and_a_killed_one_s_claims_are_let_go(tmp_path):
+def test_one_process_alone_takes_a_waiting_one_and_a_killed_one_s_waits_again(tmp_path):
     places = [hold(tmp_path, checkpoint(tmp_path, step)) for step in (30, 20)]
     assert waiting(tmp_path) == places[::-1], "the oldest first"
-    assert (claim(places[0]), claim(places[0])) == (True, False)
-    assert waiting(tmp_path) == [places[1]]
-    unclaim(tmp_path)
+    taken = begin_scoring(places[0])
+    assert taken is not None
+    assert begin_scoring(places[0]) is None
+    assert (waiting(tmp_path), held(tmp_path)) == ([places[1]], [places[1], taken])
+    assert not release(places[0]), "its run cannot give it up any more"
+    put_back(tmp_path)
     assert waiting(tmp_path) == places[::-1]
-    release(places[0])
-    assert not claim(places[0]), "it is gone"
 
 
 def test_a_sweep_is_read_as_it_was_written_with_its_best_trial(tmp_path: Path) -> None:

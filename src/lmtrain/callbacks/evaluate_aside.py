@@ -1,7 +1,6 @@
 """Score a run's checkpoints in another process while training goes on."""
 
 import logging
-import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,15 +13,7 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import python_command
-from lmtrain.tracking.held_checkpoints import (
-    FOLDER,
-    claim,
-    held,
-    hold,
-    release,
-    step_of,
-    waiting,
-)
+from lmtrain.tracking.held_checkpoints import FOLDER, held, hold, release, step_of, waiting
 from lmtrain.tracking.machine import start_process_aside
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import OnlyInRun, RunContext
@@ -38,8 +29,8 @@ class EvaluateAside(OnlyInRun):
 
     The scores join the run's curves at the checkpoint's step. The process has the lowest priority; its words are in
     the run's evaluate_aside.log. At most `most_waiting` checkpoints wait, the oldest beyond is given up. Those held
-    at a stop are scored by the next attempt, and after the run's end the process goes on by itself. It belongs behind
-    `checkpoint` in the list.
+    at a stop are scored by the next attempt; after the run's end, or its kill, the process goes on by itself. It
+    belongs behind `checkpoint` in the list.
     """
 
     def __init__(
@@ -97,8 +88,7 @@ class EvaluateAside(OnlyInRun):
                 except OSError as problem:
                     _LOG.warning("Step %d is not scored aside: %s.", facts.step, problem)
         for place in waiting(folder)[: -self._most_waiting]:
-            if claim(place):
-                release(place)
+            if release(place):
                 _LOG.warning("Step %d is not scored aside: the scoring is slower than the saving.", step_of(place))
         if self._process is not None and (code := self._process.poll()) is not None:
             self._process = None
@@ -110,7 +100,7 @@ class EvaluateAside(OnlyInRun):
     def _start(self, folder: Path) -> None:
         own = ["--data", str(self.context.dataset.folder.absolute()), "--split", "validation"]
         words = [*(self._words or own), "--device", self._device]
-        command = python_command("-m", MODULE, str(folder), str(os.getpid()), *words)
+        command = python_command("-m", MODULE, str(folder), *words)
         try:
             self._process = start_process_aside(command, log=folder / LOG)
         except OSError as problem:  # no process or no file for it: the run goes on without

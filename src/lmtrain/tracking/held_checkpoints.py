@@ -1,10 +1,8 @@
 """Checkpoints waiting to be scored: hard links in RUN/held/step_N, so that their run may delete its own.
 
-A waiting one is claimed, by the one who scores it or by the run that gives it up, through a file made once
-(step_N.claimed): never both.
+The process that scores one first renames it to scoring_N, and the run that gives one up renames it too: one alone can.
 """
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -13,8 +11,9 @@ from typing import Final
 from lmtrain.storage.durable import rename_durably
 
 FOLDER: Final = "held"
-CLAIMED: Final = ".claimed"
-LOCK: Final = ".lock"  # of the process at it
+WAITING: Final = "step_"
+SCORING: Final = "scoring_"
+LOCK: Final = ".lock"  # of the process that scores
 
 
 def hold(run: Path, checkpoint: Path) -> Path:
@@ -33,43 +32,41 @@ def hold(run: Path, checkpoint: Path) -> Path:
 
 
 def waiting(run: Path) -> list[Path]:
-    """Return the places of checkpoints not claimed yet, oldest first."""
-    return [place for place in held(run) if not _claim_file(place).exists()]
+    """Return the places of checkpoints that nothing scores yet, oldest first."""
+    return sorted((run / FOLDER).glob(f"{WAITING}*"))
 
 
 def held(run: Path) -> list[Path]:
     """Return the places of all held checkpoints, oldest first."""
-    return sorted(path for path in (run / FOLDER).glob("step_*") if path.is_dir())
+    return sorted([*waiting(run), *(run / FOLDER).glob(f"{SCORING}*")], key=step_of)
 
 
 def step_of(place: Path) -> int:
     """Return the optimizer step of a held checkpoint."""
-    return int(place.name.removeprefix("step_"))
+    return int(place.name.rpartition("_")[2])
 
 
-def claim(place: Path) -> bool:
-    """Take a waiting checkpoint; False where another one has."""
+def begin_scoring(place: Path) -> Path | None:
+    """Take a waiting checkpoint and return its new place; None where it is gone."""
     try:
-        os.close(os.open(_claim_file(place), os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return place.is_dir()
+        return place.rename(place.with_name(f"{SCORING}{step_of(place):08d}"))
+    except FileNotFoundError:
+        return None
 
 
-def release(place: Path) -> None:
-    """Let a held checkpoint go, in one rename: a part of one is never waiting."""
+def put_back(run: Path) -> None:
+    """Let the checkpoint that a killed process was scoring wait again."""
+    for place in (run / FOLDER).glob(f"{SCORING}*"):
+        place.rename(place.with_name(f"{WAITING}{step_of(place):08d}"))
+
+
+def release(place: Path) -> bool:
+    """Let a held checkpoint go, in one rename: a part of one is never waiting; return whether it was there."""
     gone = place.with_name(f".{place.name}.gone")
-    with contextlib.suppress(FileNotFoundError):
-        place.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
-    _claim_file(place).unlink(missing_ok=True)
-
-
-def unclaim(run: Path) -> None:
-    """Let all claims of a killed process go; the checkpoints wait again."""
-    for file in (run / FOLDER).glob(f"step_*{CLAIMED}"):
-        file.unlink(missing_ok=True)
-
-
-def _claim_file(place: Path) -> Path:
-    return place.with_name(place.name + CLAIMED)
+    try:
+        place.rename(gone)
+    except FileNotFoundError:
+        return False
+    shutil.rmtree(gone, ignore_errors=True)
+    return True

@@ -1,14 +1,12 @@
 import multiprocessing
-import os
 import subprocess
 import time
 
 import pytest
 
 from lmtrain.cli.commands import evaluate_held as verb
-from lmtrain.tracking.held_checkpoints import FOLDER, held, hold
+from lmtrain.tracking.held_checkpoints import begin_scoring, held, hold, waiting
 from lmtrain.tracking.run_log import RunLog, read_points
-from lmtrain.tracking.status import Status, write_status
 from tests.points import append_point
 from tests.tracking.test_runs_apart import checkpoint
 from tests.training.test_processes import is_running
@@ -24,34 +22,24 @@ def run(tmp_path):
 class Scoring:
     """`lmtrain evaluate` that posts a point, or ends with the codes of `fails` first."""
 
-    def __init__(self, run, fails=(), hangs=False):
-        self.run, self.fails, self.hangs = run, [*fails], hangs
+    def __init__(self, run, fails=()):
+        self.run, self.fails = run, [*fails]
         self.tried = []
-        self.returncode = None
 
     def __call__(self, command, **settings):
         step = int(command[command.index("evaluate") + 1][-8:])
         self.tried.append(step)
-        self.returncode = self.fails.pop(0) if self.fails else 0
-        if self.returncode == 0 and not self.hangs:
+        code = self.fails.pop(0) if self.fails else 0
+        if code == 0:
             log = RunLog(self.run)
             append_point(log, step, step, {"evaluation/validation/bits_per_byte": 1.0})
             log.close()
-        return self
-
-    def poll(self):
-        return None if self.hangs else self.returncode
-
-    def kill(self):
-        self.hangs = False
-
-    def wait(self):
-        return self.returncode
+        return subprocess.CompletedProcess(command, code)
 
 
-def scored(monkeypatch, run, scoring, *, trainer=0):
-    monkeypatch.setattr(verb.subprocess, "Popen", scoring)
-    code = verb.evaluate_held(run, ["--data", "d"], trainer=trainer)
+def scored(monkeypatch, run, scoring):
+    monkeypatch.setattr(verb.subprocess, "run", scoring)
+    code = verb.evaluate_held(run, ["--data", "d"])
     log = run / "metrics.jsonl"
     return code, [point.step for point in read_points(log)] if log.exists() else []
 
@@ -75,23 +63,15 @@ def test_scores_posted_before_a_kill_are_not_posted_again(monkeypatch, run):
     log = RunLog(run)
     append_point(log, 20, 20, {"core/mean": 0.1})
     log.close()
-    (run / FOLDER / "step_00000020.claimed").touch()
+    begin_scoring(waiting(run)[0])
     assert scored(monkeypatch, run, Scoring(run)) == (0, [20, 40])
 
 
 def test_a_scoring_ends_with_its_killed_process_and_posts_nothing_beside_the_next(monkeypatch, run):
     started = run / "started"
 
-    def scoring(command, **settings):
-        process = popen(["sleep", "600"], **settings)
-        started.write_text(str(process.pid))
-        return process
-
-    popen = subprocess.Popen
-    monkeypatch.setattr(verb.subprocess, "Popen", scoring)
-    scorer = multiprocessing.get_context("fork").Process(
-        target=verb.evaluate_held, args=(run, []), kwargs={"trainer": os.getpid()}
-    )
+    monkeypatch.setattr(verb, "python_command", lambda *_: ["sh", "-c", f"echo $$ > {started}; exec sleep 600"])
+    scorer = multiprocessing.get_context("fork").Process(target=verb.evaluate_held, args=(run, []))
     scorer.start()
     until = time.monotonic() + 60
     while not (started.exists() and started.read_text()):
@@ -102,9 +82,3 @@ def test_a_scoring_ends_with_its_killed_process_and_posts_nothing_beside_the_nex
     while is_running(int(started.read_text())):
         assert time.monotonic() < until
         time.sleep(0.01)
-
-
-def test_it_ends_with_a_killed_run_and_leaves_its_checkpoint(monkeypatch, run):
-    write_status(run, Status("RUNNING"))
-    assert scored(monkeypatch, run, Scoring(run, hangs=True), trainer=os.getppid() + 1) == (1, [])
-    assert len(held(run)) == 2
