@@ -140,4 +140,4 @@ def test_prepared_text_is_no_answer(task: str, source: str) -> None:
     rows: Any = SimpleNamespace(plan=SimpleNamespace(batch=SimpleNamespace(sequences_per_micro_step=8)))
     config, objective = config_of(f"task={task}", "init_from=x"), cast("Objective", object())
     with pytest.raises(DataError, match=rf"data/text-1 is text, .* task={task} .*. Did you mean source={source}, or"):
-        before_training(config, objective, start=None, datamodule=data, context=rows)
+        before_training(config, objective, datamodule=data, context=rows)

@@ -280,7 +280,7 @@ def open_weights(folder: Path) -> WeightFiles:
     return WeightFiles(folder / WEIGHTS)
 
 
-def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, source: Path | str, fix: str) -> None:
+def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, source: Path | str) -> None:
     """Refuse weights of other names or shapes than a model's; `source` is the value of init_from."""
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
@@ -288,15 +288,14 @@ def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, so
         there, here = ([*of.get(differing[0], ())] or "missing" for of in (found, wanted))
         raise ConfigurationError(
             f"init_from={source} is another model: {differing[0]} is {there} there and {here} here "
-            f"(differing tensors: {len(differing)}). {fix}"
+            f"(differing tensors: {len(differing)}). Give init_from={source} alone: it brings its own model."
         )
 
 
 def require_fit(model: nn.Module, files: WeightFiles) -> None:
     """Refuse weights of another model, by the headers of their files alone; raises as `require_shapes` does."""
     found = {name: facts.shape for name, facts in files.facts.items()}
-    source = files.folder.parent
-    require_shapes(model, found, source=source, fix=f"Give init_from={source} alone: it brings its own model.")
+    require_shapes(model, found, source=files.folder.parent)
 
 
 def fill_from(model: nn.Module, files: WeightFiles) -> None:

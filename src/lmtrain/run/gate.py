@@ -172,12 +172,10 @@ def _root(path: Any, _: Mapping[str, Any]) -> None:
         raise storage_problem(folder, problem) from problem
 
 
-def _initial_weights(path: Any, config: Mapping[str, Any]) -> None:
-    from lmtrain.run.stored_runs.find_run import require_source
-    from lmtrain.run.stored_runs.model_difference import KEY, require_same_sizes  # of a few runs alone
+def _initial_weights(path: Any, _: Mapping[str, Any]) -> None:
+    from lmtrain.run.stored_runs.find_run import START, require_source  # of a few runs alone
 
-    require_source(Path(path), key=KEY)
-    require_same_sizes(path, config["model"])
+    require_source(Path(path), key=START)
 
 
 def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:

@@ -68,15 +68,13 @@ def plan_json(words: list[str]) -> list[dict[str, Any]]:
 
 
 def _require_start(config: RunConfig) -> None:
-    """Refuse a wrong `init_from`, by its sizes too, a `resume` that does not exist, and parts unfit for the task."""
+    """Refuse a wrong `init_from`, a `resume` that does not exist, and parts unfit for the task."""
     if config.resume != "auto":
         from lmtrain.run.stored_runs.resume import require_place  # of a few plans alone
 
         require_place(config.resume)
     if config.init_from:
-        from lmtrain.run.stored_runs.find_run import require_source  # of a few plans alone
-        from lmtrain.run.stored_runs.model_difference import KEY, require_same_sizes
+        from lmtrain.run.stored_runs.find_run import START, require_source  # of a few plans alone
 
-        require_source(Path(config.init_from), key=KEY)
-        require_same_sizes(config.init_from, config.model.values)
+        require_source(Path(config.init_from), key=START)
     require_parts_of_task(config)

@@ -44,11 +44,10 @@ def before_training(
     config: RunConfig,
     objective: Objective | None,
     *,
-    start: str | None,
     datamodule: TokenDataModule,
     context: RunContext,
 ) -> Callable[[CausalLMModule], object] | None:
-    """Let the data keep examples together, and return the work with the starting weights; `start` fingerprints them."""
+    """Let the data keep examples together, and return the work with the starting weights."""
     facts = objective_facts(config)
     if objective is None or facts is None:
         return None
@@ -56,7 +55,7 @@ def before_training(
     _require_marks(datamodule.dataset, facts)
     datamodule.examples = Examples(rows_together=facts.rows_together, copies=facts.copies, num_uses=facts.num_uses)
     if facts.scores_ahead:
-        return reference_of(facts, start=start, datamodule=datamodule, context=context)
+        return reference_of(facts, datamodule=datamodule, context=context)
     if facts.keeps_start:
         return lambda module: cast(GroupRelativePolicy, objective).keep_start(module.language_model)
     return None
@@ -73,9 +72,9 @@ def _require_marks(dataset: Dataset, facts: ObjectiveFacts) -> None:
 
 
 def reference_of(
-    facts: ObjectiveFacts, *, start: str | None, datamodule: TokenDataModule, context: RunContext
+    facts: ObjectiveFacts, *, datamodule: TokenDataModule, context: RunContext
 ) -> Callable[[CausalLMModule], object]:
-    """Give the data its reference, and return the computing of it; `start` is the starting weights' fingerprint."""
+    """Give the data its reference, and return the computing of it."""
     batch, horizon = context.plan.batch, context.plan.horizon
     rows, order = datamodule.rows_in_order()
     num_sequences = batch.sequences_per_step
@@ -86,7 +85,7 @@ def reference_of(
         if is_whole
         else order(positions_of_steps(batch, range(horizon.steps), np.arange(num_sequences))),
         folder=context.folder,
-        key=f"{start}",
+        key=f"{context.identity['init_from']}",  # the starting weights
         rows_together=facts.rows_together,
         batch_rows=batch.sequences_per_micro_step,
     )

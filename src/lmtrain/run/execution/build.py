@@ -41,7 +41,7 @@ from lmtrain.run.planning.measurements import measurements_of
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
-from lmtrain.run.stored_runs.identity import fingerprint_of, identity
+from lmtrain.run.stored_runs.identity import identity
 from lmtrain.run.stored_runs.initial_weights import find_weights
 from lmtrain.run.stored_runs.job import Job, config_hash
 from lmtrain.run.stored_runs.skipped_batches import without_skipped
@@ -112,7 +112,7 @@ def build_run(
         **{MICRO_BATCH: f"{batch.sequences_per_micro_step}"},
     )
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
-    start = find_weights(config.init_from, model, node=config.model)
+    start = find_weights(config.init_from, model)
     own = own_module(config, model, batch, start_from=start)
     callbacks = fitting_callbacks(build_callbacks(config, facts), own)
     acting = [agreeing(config, datamodule), *callbacks.values(), config.profiler.build(facts=facts)]
@@ -241,7 +241,6 @@ def build_module(
         before_training=before_training(
             config,
             objective,
-            start=fingerprint_of(config.init_from),
             datamodule=datamodule,
             context=context,
         ),

@@ -17,6 +17,7 @@ from lmtrain.run.planning.machine_limits import require_disk, require_memory
 from lmtrain.run.planning.prepared_tokens import masked_documents, prepared_epoch_tokens, require_split
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import setting_names
+from lmtrain.run.stored_runs.initial_weights import find_weights
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.run.stored_runs.resume import WAYS_TO_GO_ON
 from lmtrain.run.validators.optimizer import require_offload
@@ -52,6 +53,7 @@ def build_on_meta(job: Job, *, is_alone: bool) -> Job:
     require_offload(config, on_cpu=device_type(config.trainer.accelerator) == "cpu")
     adapting(config)
     require_strategy(config, model)
+    find_weights(config.init_from, model)  # refuses those of another model
     model = planned_model(config)
     optimizer = rehearsed_optimizer(config, model)
     config.spikes.build()

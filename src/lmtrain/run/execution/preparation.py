@@ -15,8 +15,7 @@ from lmtrain.run.planning.prepared_tokens import remember_prepared
 from lmtrain.run.schema.check import check_node, check_value
 from lmtrain.run.schema.node import Node, instantiate
 from lmtrain.run.settings import RunSettings
-from lmtrain.run.stored_runs.find_run import require_source
-from lmtrain.run.stored_runs.model_difference import KEY
+from lmtrain.run.stored_runs.find_run import START, require_source
 
 FOLDER = "data.folder"
 BUDGET = "budget"
@@ -51,7 +50,7 @@ def checked_folder(config: dict[str, Any], arguments: Arguments, *, is_training:
         if key.startswith("data.") and not f"{key}.".startswith(f"{FOLDER}."):
             raise ConfigurationError(f"{word} has no effect here: it is a setting of training; leave it out.")
     if is_training and config["init_from"]:
-        require_source(Path(config["init_from"]), key=KEY, is_trained=False)
+        require_source(Path(config["init_from"]), key=START, is_trained=False)
     if "folder" not in config["data"]:
         raise ConfigurationError(f"{FOLDER} is missing: this data only reads prepared folders; leave data=... out.")
     for name in NAMED if is_training else [name for name in config if name not in ("data", BUDGET)]:

@@ -67,15 +67,6 @@ def gives_nothing(target: str) -> bool:
             return False
 
 
-def built_class(target: str) -> str | None:
-    """Return the name of the class that one of our targets makes: itself, or the one in a function's annotation."""
-    match _definition(target):
-        case ast.ClassDef(name=name) | ast.FunctionDef(returns=ast.Name(id=name)):
-            return name
-        case _:
-            return None
-
-
 def statements_of(module: str, *, where: Callable[[str], bool]) -> list[ast.stmt]:
     """Return the statements of a module's source `where` their text is as asked, without decorators.
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lmtrain.adapters.lora import Lora
 
 CHECKPOINTS: Final = "checkpoints"  # a run's folder of them
+START: Final = "init_from"
 PIPELINE_FILE: Final = "pipeline.json"
 MAX_NAMED: Final = 4  # checkpoints in one message
 HUB_NAME: Final = re.compile(r"(?!runs/)\w[\w.-]*/[\w.-]+")

@@ -14,9 +14,8 @@ from lmtrain.run.compose.start_options import tokenizer_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import gives_nothing
-from lmtrain.run.stored_runs.find_run import find_source
+from lmtrain.run.stored_runs.find_run import START, find_source
 from lmtrain.run.stored_runs.job import Job, differing, flatten
-from lmtrain.run.stored_runs.model_difference import KEY
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256
 from lmtrain.tracking.run_folder import shown_path
 from lmtrain.training.checkpointing.checkpoints import OPTIMIZER, CheckpointFacts, require_same_identity
@@ -60,7 +59,7 @@ def fingerprint_of(init_from: str | None) -> str | None:
     """Return the sha256 of the manifest of `init_from`: of its content, independent of its place."""
     if init_from is None:
         return None
-    source = find_source(Path(init_from), key=KEY)
+    source = find_source(Path(init_from), key=START)
     folder = source if isinstance(source, Path) else source.checkpoint.path
     return file_sha256(folder / MANIFEST)
 
@@ -74,7 +73,7 @@ def allowed_changes(
     """
     changed = differing(checkpoint.identity, here)
     run = checkpoint.path.parents[1]
-    counted = f"a run counts its tokens and its place in the data in it; a new run takes the weights with {KEY}={run}"
+    counted = f"a run counts its tokens and its place in the data in it; a new run takes the weights with {START}={run}"
     fixed = {name: counted for name in changed if name in COUNTED_IN}
     if TOKENIZER in changed:
         fixed[TOKENIZER] = f"the checkpoint's weights know only the ids of {tokenizer_fix(run)}"

@@ -6,11 +6,9 @@ from pathlib import Path
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_import import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.models.base import LanguageModel
-from lmtrain.run.schema.node import Node
-from lmtrain.run.stored_runs.find_run import adapter_part, find_source, run_of
+from lmtrain.run.stored_runs.find_run import START, adapter_part, find_source, run_of
 from lmtrain.run.stored_runs.identity import TOKENIZER, tokenizer_fix
 from lmtrain.run.stored_runs.job import Job
-from lmtrain.run.stored_runs.model_difference import KEY, model_fix
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.tokenizers.base import Tokenizer, is_unused
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -18,8 +16,8 @@ from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
 from lmtrain.training.transforms import ModelTransform, unchanged
 
 
-def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | None = None) -> ModelTransform:
-    """Return a function that fills a model with the weights of `init_from`, or leaves it; `node` is the model's.
+def find_weights(init_from: str | None, model: LanguageModel) -> ModelTransform:
+    """Return a function that fills a model with the weights of `init_from`, or leaves it.
 
     Raises:
         ConfigurationError: `init_from` names no weights, or those of another model: before anything is allocated.
@@ -27,7 +25,7 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
     """
     if init_from is None:
         return unchanged
-    source = find_source(Path(init_from), key=KEY)
+    source = find_source(Path(init_from), key=START)
     if isinstance(source, Path):
         require_whole(source)
         files = open_weights(source)
@@ -35,8 +33,7 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
         fill = partial(fill_from, files=files)
     else:
         checkpoint = source.checkpoint.path
-        fix = model_fix(source.job.config["model"], node.values if node else {})
-        require_shapes(model, weight_shapes(checkpoint), source=init_from, fix=fix)
+        require_shapes(model, weight_shapes(checkpoint), source=init_from)
         fill = partial(load_weights, checkpoint=checkpoint, adapter=adapter_part(source.job))
 
     def filled(model: LanguageModel) -> LanguageModel:

@@ -178,8 +178,3 @@ def flatten(node: Any, prefix: str = "") -> dict[str, str | int | float | None]:
         below = ((f"{prefix}.{name}".lstrip("."), value) for name, value in node.items())
         return {key: leaf for name, value in below for key, leaf in flatten(value, name).items()}
     return {prefix: json.dumps(node) if isinstance(node, (list, tuple)) else node}
-
-
-def shown_value(value: Any) -> str:
-    """Return a setting's value as it is typed."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
