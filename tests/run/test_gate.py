@@ -16,7 +16,7 @@ WRONG = {
     # names and types
     "+optimiser=1": r"optimiser=1 .*'optimizer'",
     "seed=-3": r"^seed: must be .*, got -3\. Did you mean 3",
-    "gradient_clip_norm=-1": r"^gradient_clip_norm: must be a finite number above 0 or null, got -1",
+    "gradient_clip_norm=-1": r"^gradient_clip_norm must be above 0, got -1. Did you mean 1.0",
     "batch.micro_batch_sequences=many": r"micro_batch_sequences: must be auto or a whole number or null, got many",
     "batch.context_tokens=banana": r"batch\.context_tokens=banana is not a number",
     "model.qk_norm=3": r"^model\.qk_norm: must be true or false, got 3",

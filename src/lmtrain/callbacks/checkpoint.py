@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.accounting.options.ranges import require_count
-from lmtrain.errors import ConfigurationError, Diverged, EnvironmentProblem
+from lmtrain.accounting.options.ranges import require_count, require_number
+from lmtrain.errors import Diverged, EnvironmentProblem
 from lmtrain.storage.hashed_folder import clear_leftovers
 from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
 from lmtrain.training.checkpointing.checkpoint_io import FACTS, AtomicCheckpointIO
@@ -58,7 +58,10 @@ class Checkpoint(RunCallback):
         context: RunContext | None = None,
     ) -> None:
         super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.checkpoint.every_steps"))
-        _check(every_seconds, max_time_share=max_time_share, keep_last=keep_last, from_bytes=background_from_bytes)
+        require_count("callbacks.checkpoint.keep_last", keep_last)
+        require_number("callbacks.checkpoint.every_seconds", every_seconds, above=0, usual="600")
+        require_number("callbacks.checkpoint.max_time_share", max_time_share, above=0, at_most=1, usual="1")
+        require_number("callbacks.checkpoint.background_from_bytes", background_from_bytes, at_least=0, usual="null")
         self._given_folder = folder
         self._scores = HeldOutScores() if context is None else context.scores
         self._every_seconds = every_seconds
@@ -259,18 +262,6 @@ class Checkpoint(RunCallback):
             _LOG.error(
                 "NO CHECKPOINT (failure %d; the run ends at %d): %s", self._failures, FAILURES_BEFORE_GIVING_UP, problem
             )
-
-
-def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int, from_bytes: int | None) -> None:
-    require_count("callbacks.checkpoint.keep_last", keep_last)
-    rules = (
-        ("background_from_bytes", from_bytes, from_bytes is None or from_bytes >= 0, "at least 0, or null"),
-        ("every_seconds", every_seconds, every_seconds is None or every_seconds > 0, "above 0, or null"),
-        ("max_time_share", max_time_share, 0 < max_time_share <= 1, "above 0 and at most 1"),
-    )
-    for name, value, is_right, rule in rules:
-        if not is_right:
-            raise ConfigurationError(f"callbacks.checkpoint.{name}: must be {rule}, got {value}.")
 
 
 def checkpoint_facts(*, keep_last: int = 2, background_from_bytes: int | None = None) -> CallbackFacts:

@@ -9,8 +9,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.accounting.options.ranges import require_count
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.training.context import RunCallback, RunContext
 from lmtrain.training.intervals import StepInterval
 from lmtrain.training.step_metrics import StepRecord
@@ -34,8 +33,7 @@ class Divergence(RunCallback):
         context: RunContext | None = None,
     ) -> None:
         super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.divergence.every_steps"))
-        if not 1 < most_rise < math.inf:
-            raise ConfigurationError(f"callbacks.divergence.most_rise must be above 1, got {most_rise:g}; 3 is usual.")
+        require_number("callbacks.divergence.most_rise", most_rise, above=1, usual="3")
         require_count("callbacks.divergence.mean_steps", mean_steps)
         self._most_rise = most_rise
         self._recent: deque[float] = deque(maxlen=mean_steps)

@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.accounting.options.ranges import require_count
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.events import EARLY_STOPPING
 from lmtrain.training.checkpointing.checkpoints import HeldOutScores
@@ -35,10 +35,7 @@ class EarlyStopping(RunCallback):
     ) -> None:
         super().__init__(context)
         require_count("callbacks.early_stopping.patience", patience)
-        if not 0 <= min_delta < math.inf:
-            raise ConfigurationError(
-                f"callbacks.early_stopping.min_delta must be finite and at least 0, got {min_delta}; use 0.0."
-            )
+        require_number("callbacks.early_stopping.min_delta", min_delta, at_least=0, usual="0.0")
         self._metric, self._patience, self._min_delta = metric, patience, min_delta
         self._scores = HeldOutScores() if context is None else context.scores
         self._scores.keeps_best, self._scores.metric = True, metric

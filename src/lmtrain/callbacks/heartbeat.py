@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.tracking.hangs import BeatFile, HangWatch
 from lmtrain.tracking.stopwatch import Kind
 from lmtrain.training.context import RunCallback, RunContext
@@ -37,7 +37,9 @@ class Heartbeat(RunCallback):
         context: RunContext | None = None,
     ) -> None:
         super().__init__(context)
-        _check(every_seconds, report_after_seconds)
+        require_number("callbacks.heartbeat.every_seconds", every_seconds, above=0, usual="5")
+        least = 2 * every_seconds  # two beats
+        require_number("callbacks.heartbeat.report_after_seconds", report_after_seconds, at_least=least, usual="null")
         self._every_seconds, self._report_after = every_seconds, report_after_seconds
         self._file: BeatFile | None = None
         self._watch: HangWatch | None = None
@@ -103,16 +105,6 @@ class Heartbeat(RunCallback):
     def _act(self, name: str) -> None:
         if self._file is not None:
             self._file.activity(name, step=self._step)
-
-
-def _check(every_seconds: float, report_after_seconds: float | None) -> None:
-    if every_seconds <= 0:
-        raise ConfigurationError(f"callbacks.heartbeat.every_seconds must be above 0, got {every_seconds}.")
-    if report_after_seconds is not None and report_after_seconds < 2 * every_seconds:
-        raise ConfigurationError(
-            f"callbacks.heartbeat.report_after_seconds must be at least two beats ({2 * every_seconds} s), got "
-            f"{report_after_seconds}; null never reports."
-        )
 
 
 HEARTBEAT_FACTS: Final = CallbackFacts(acts_between_steps=True)

@@ -27,8 +27,8 @@ from lmtrain.accounting.observed.metric_names import (
     speed_name,
 )
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.run_log import Point
 from lmtrain.training.context import RunCallback, RunContext, parts_of
 from lmtrain.training.stopping import StoppedEarly
@@ -66,8 +66,7 @@ class Progress(RunCallback):
 
     def __init__(self, *, every_seconds: float = 5.0, context: RunContext | None = None) -> None:
         super().__init__(context)
-        if every_seconds < 0:
-            raise ConfigurationError(f"callbacks.progress.every_seconds: must be 0 or more, got {every_seconds}.")
+        require_number("callbacks.progress.every_seconds", every_seconds, at_least=0, usual="5")
         self._every_seconds = every_seconds
         self._live: Live | None = None
         self._activity = "starting…"

@@ -8,6 +8,7 @@ from typing import Final
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import python_command
 from lmtrain.errors import ConfigurationError
@@ -37,8 +38,7 @@ class Push(OnlyInRun):
         super().__init__(context)
         if repository.count("/") != 1 or not all(repository.split("/")):
             raise ConfigurationError(f"callbacks.push.repository: must be OWNER/NAME of the Hub, got {repository}.")
-        if every_minutes <= 0:
-            raise ConfigurationError(f"callbacks.push.every_minutes: must be above 0, got {every_minutes}.")
+        require_number("callbacks.push.every_minutes", every_minutes, above=0, usual="30")
         self._repository = repository
         self._every_seconds = every_minutes * 60
         self._last_time = time.monotonic()

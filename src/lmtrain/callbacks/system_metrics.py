@@ -13,7 +13,7 @@ import torch
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.training.context import RunCallback, RunContext
 
 SYSTEM: Final = "system/"  # a metric that begins so is on MLflow's page of system metrics
@@ -25,8 +25,7 @@ class SystemMetrics(RunCallback):
 
     def __init__(self, *, every_seconds: float = 10.0, context: RunContext | None = None) -> None:
         super().__init__(context)
-        if every_seconds <= 0:
-            raise ConfigurationError(f"callbacks.system_metrics.every_seconds must be above 0, got {every_seconds}.")
+        require_number("callbacks.system_metrics.every_seconds", every_seconds, above=0, usual="10")
         self._every_seconds = every_seconds
 
     @override

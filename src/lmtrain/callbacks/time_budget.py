@@ -7,7 +7,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.training.context import RunCallback, RunContext
 from lmtrain.training.intervals import StepInterval
 from lmtrain.training.module import CausalLMModule
@@ -28,8 +28,7 @@ class TimeBudget(RunCallback):
         self, *, every_steps: int = 10, seconds: float | None = None, context: RunContext | None = None
     ) -> None:
         super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.time_budget.every_steps"))
-        if seconds is not None and not seconds > 0:
-            raise ConfigurationError(f"callbacks.time_budget.seconds must be above 0, got {seconds}.")
+        require_number("callbacks.time_budget.seconds", seconds, above=0, usual="3600")
         self._every_steps, self._seconds = every_steps, seconds
         self._mark: tuple[int, float] | None = None  # step and moment since which speed is measured
         self._estimated_before: int | None = None  # the last step, by the attempt that wrote the checkpoint

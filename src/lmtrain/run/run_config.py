@@ -1,6 +1,5 @@
 """The one reading of a composed config: from here on a run's settings are typed and frozen."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar, get_type_hints
@@ -9,6 +8,7 @@ from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.scaling import Scaling
@@ -199,8 +199,7 @@ def _callback(name: str, values: Any) -> Node:
 
 def _require_scalars(scalars: Mapping[str, Any]) -> None:
     clip, seed = scalars["gradient_clip_norm"], scalars["seed"]
-    if clip is not None and not 0 < clip < math.inf:
-        raise ConfigurationError(f"gradient_clip_norm: must be a finite number above 0 or null, got {clip:g}.")
+    require_number("gradient_clip_norm", clip, above=0, usual="1.0")
     if not 0 <= seed < 2**63:
         nearest = abs(seed) % 2**63
         raise ConfigurationError(f"seed: must be at least 0 and below 2**63, got {seed}. Did you mean {nearest}?")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lmtrain.accounting.options.ranges import require_number
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError
 
@@ -27,10 +27,7 @@ class RunSettings:
         for key, folder in (("root", self.root), ("cache", self.cache)):
             if "://" in folder:
                 raise ConfigurationError(f"run.{key}: must be a folder of this machine, got {folder}; mount it there.")
-        if self.log_every_steps < 1:
-            raise ConfigurationError(
-                f"run.log_every_steps: must be at least 1, got {self.log_every_steps}. Did you mean 1?"
-            )
+        require_count("run.log_every_steps", self.log_every_steps)
 
 
 @dataclass(frozen=True, kw_only=True)

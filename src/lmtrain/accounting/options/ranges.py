@@ -37,7 +37,7 @@ def require_count(key: str, value: float | None) -> None:
 
 def require_number(
     key: str,
-    value: float,
+    value: float | None,
     *,
     above: float | None = None,
     at_least: float | None = None,
@@ -45,7 +45,12 @@ def require_number(
     at_most: float | None = None,
     usual: str,
 ) -> None:
-    """Check a number by its dotted key: its bounds, or without any that it is finite; `usual` is a value to suggest."""
+    """Check a number by its dotted key: its bounds, or without any that it is finite; `usual` is a value to suggest.
+
+    Null passes.
+    """
+    if value is None:
+        return
     low, high = (at_least if above is None else above), (below if at_most is None else at_most)
     is_high_enough = low is None or (value > low if above is not None else value >= low)
     if is_high_enough and (value < high if at_most is None else value <= high):

@@ -10,9 +10,9 @@ from typing import Final
 
 from typing_extensions import override
 
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import python_command
-from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.following import AT_ONCE_SECONDS, Tracking
 from lmtrain.tracking.machine import start_process_aside
 from lmtrain.tracking.mlflow.client import Store, check_uri, default_uri, open_client, remember_server
@@ -31,8 +31,7 @@ class MlflowTracking(Tracking):
         self, *, tracking_uri: TypedAlone[str | None] = None, experiment: str = "lmtrain", drain_seconds: float = 10.0
     ) -> None:
         check_uri(tracking_uri)
-        if drain_seconds < 0:
-            raise ConfigurationError(f"logger.drain_seconds: must be 0 or more, got {drain_seconds}.")
+        require_number("logger.drain_seconds", drain_seconds, at_least=0, usual="10")
         self.tracking_uri = tracking_uri
         self.experiment = experiment
         self.drain_seconds = drain_seconds
