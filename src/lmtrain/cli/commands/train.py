@@ -18,7 +18,6 @@ from lmtrain.run.compose.arguments import Arguments, Choices, parse_arguments
 from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.tracking.redaction import redact_text
-from lmtrain.tracking.run_folder import run_path
 from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:
@@ -73,73 +72,57 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
 
         return run_search(searched, partial(one_job, is_trial=True), program=program, tell=tell)
     settings, arguments = grid_settings(arguments)
-    runs = _checked(arguments, outer)
-    if arguments.show:
+    jobs = [replace(job, began=began, program=program) for job in jobs_of(arguments, outer=outer)]
+    if not jobs:  # --cfg has printed the config
         return 0
-    if runs[0][1].is_trial:
-        jobs = [replace(job, program=program) for job in _jobs_of_trials(runs, arguments)]
+    if jobs[0].sweep is not None:
         from lmtrain.run.sweeps.grid import grid_folder, run_grid
 
         tell(grid_folder(jobs[0]))
         return run_grid(jobs, settings)
     from lmtrain.run.execution.start import start
 
-    job = _built(make_job(*runs[0], arguments), outer)
-    tell(job.folder)
-    return start(replace(job, began=began, program=program), outer=outer)
-
-
-def _checked(arguments: Arguments, outer: OuterLauncher | None) -> "list[tuple[RunConfig, Choices]]":
-    """Compose the config of a command line, or each of a grid's trials, and let it through the gate."""
-    from lmtrain.run.gate import checked_configs, naming_trial
-    from lmtrain.run.validators.parallelism import require_launcher
-
-    found = checked_configs(arguments, even_shown=True)
-    typed = [choices.typed for _, choices in found]
-    for number, (config, choices) in enumerate(found):
-        with naming_trial(typed, number) if choices.is_trial else nullcontext():
-            require_launcher(config.trainer, is_launched=outer is not None)
-            if config.resume == "must":
-                from lmtrain.run.stored_runs.resume import require_begun
-
-                name = run_name(config, choices, typed if choices.is_trial else None)
-                require_begun(run_path(Path(config.run.root).absolute(), name))
-    return found
-
-
-def _jobs_of_trials(runs: "Sequence[tuple[RunConfig, Choices]]", arguments: Arguments) -> "list[Job]":
-    """Return the jobs of all trials of a grid, each checked and built on the meta device."""
-    from lmtrain.run.execution.meta_build import build_on_meta
-    from lmtrain.run.gate import naming_trial
-
-    jobs: list[Job] = []
-    typed = [choices.typed for _, choices in runs]
-    for number, (config, choices) in enumerate(runs):
-        with naming_trial(typed, number):
-            jobs.append(build_on_meta(make_job(config, choices, arguments, trials=typed), is_alone=False))
-    return jobs
+    tell(jobs[0].folder)
+    return start(jobs[0], outer=outer)
 
 
 def one_job(arguments: Arguments, *, is_trial: bool = False) -> "Job":
-    """Compose, check and build on the meta device the job of a command line, or of a search's trial."""
-    runs = _checked(arguments, None)
-    if len(runs) > 1:
-        raise ConfigurationError(f"the arguments give {len(runs)} runs; a sweep is for `lmtrain train -m`.")
-    ((config, choices),) = runs
-    if is_trial:
-        from lmtrain.run.execution.meta_build import build_on_meta
-
-        return build_on_meta(make_job(config, choices, arguments, trials=[choices.typed]), is_alone=False)
-    return _built(make_job(config, choices, arguments), None)
+    """Return the job of a command line, or of a search's trial."""
+    if arguments.is_sweep:
+        raise ConfigurationError("-m gives several runs; a sweep is for `lmtrain train -m`.")
+    (job,) = jobs_of(arguments, is_trial=is_trial)
+    return job
 
 
-def _built(job: "Job", outer: OuterLauncher | None) -> "Job":
-    """Check the run's folder and build its parts on the meta device, as this process will train it."""
-    from lmtrain.run.execution.meta_build import build_on_meta
+def jobs_of(arguments: Arguments, *, outer: OuterLauncher | None = None, is_trial: bool = False) -> "list[Job]":
+    """Compose, check and build on the meta device the job of a command line, or of each of a grid's trials.
+
+    `is_trial`: it is one of a search. None are returned where --cfg prints the config.
+    """
+    from lmtrain.run.gate import checked_configs, naming_trial
+
+    found = checked_configs(arguments, even_shown=True)
+    if arguments.show:
+        return []
     from lmtrain.run.stored_runs.find_run import require_own_folder
+    from lmtrain.run.stored_runs.resume import require_begun
+    from lmtrain.run.validators.parallelism import require_launcher
 
-    require_own_folder(job.folder, root=Path(job.root))
-    return build_on_meta(job, is_alone=outer is None and job.config.trainer.devices == 1)
+    typed, jobs = [choices.typed for _, choices in found], list["Job"]()
+    for number, (config, choices) in enumerate(found):
+        is_apart = choices.is_trial or is_trial
+        with naming_trial(typed, number) if choices.is_trial else nullcontext():
+            require_launcher(config.trainer, is_launched=outer is not None)
+            job = make_job(config, choices, arguments, trials=typed if is_apart else None)
+            if config.resume == "must":
+                require_begun(job.folder)
+            if not is_apart:
+                require_own_folder(job.folder, root=Path(job.root))
+            from lmtrain.run.execution.meta_build import build_on_meta  # torch: after the checks without it
+
+            is_alone = not is_apart and outer is None and config.trainer.devices == 1
+            jobs.append(build_on_meta(job, is_alone=is_alone))
+    return jobs
 
 
 def run_name(config: "RunConfig", choices: Choices, trials: Sequence[Sequence[str]] | None = None) -> str:
