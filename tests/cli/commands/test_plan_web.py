@@ -86,8 +86,8 @@ def test_a_client_that_leaves_prints_nothing(capfd):
 
 def test_the_page_needs_nothing_from_elsewhere():
     with served() as port:
-        for path in plan_web.FILES:
-            status, text = get(port, path)
+        for file in plan_web.FILES.iterdir():
+            status, text = get(port, f"/{file.name}")
             assert status == 200
             assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 

@@ -10,14 +10,16 @@ import shlex
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 from typing_extensions import override
 
+from lmtrain import report
 from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
@@ -31,14 +33,8 @@ from lmtrain.tracking.ports import PORTS_TRIED, require_port
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8770
-FILES: Final = {
-    "/": ("page.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/panel.js": ("panel.js", "text/javascript"),
-    "/fleet.js": ("fleet.js", "text/javascript"),
-    "/charts.js": ("charts.js", "text/javascript"),
-}
+FILES: Final = Path(report.__file__).parent / "web"
+PAGE: Final = "/page.html"
 FACTORS: Final = tuple(2 ** (exponent / 4) for exponent in range(-12, 13))  # from an eighth to eight times
 GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
 # Settings of the page; none of them can write a file or name code.
@@ -148,31 +144,34 @@ def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> Answer:
     }
 
 
-class _QuietHandler(BaseHTTPRequestHandler):
+class _FilesOfPage(SimpleHTTPRequestHandler):
     @override
     def handle_one_request(self) -> None:
         with suppress(ConnectionError):  # the page was closed before it had its answer
             super().handle_one_request()
 
     @override
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")
+        super().end_headers()
+
+    @override
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: a slider asks often."""
 
 
-def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
+def handler(start: list[str]) -> Callable[..., SimpleHTTPRequestHandler]:
     """Return the request handler: the files of the page, and two questions."""
     one_at_a_time = threading.Lock()  # composing keeps global state
 
-    class Handler(_QuietHandler):
+    class Handler(_FilesOfPage):
+        @override
         def do_GET(self) -> None:
             server = cast("ThreadingHTTPServer", self.server)
             asked = urlsplit(self.path)
             # Another site's page could ask through its own host name for this address.
             if self.headers.get("Host") not in (f"{HOST}:{server.server_port}", f"localhost:{server.server_port}"):
                 self.send_error(HTTPStatus.FORBIDDEN)
-            elif asked.path in FILES:
-                name, kind = FILES[asked.path]
-                self._send(file_text(name).encode(), kind)
             elif asked.path == "/choices":
                 self._send_json(choices(start))
             elif asked.path == "/plan":
@@ -180,22 +179,15 @@ def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
                     found = answer(parse_qs(asked.query).get("word", []))
                 self._send_json(found)
             else:
-                self.send_error(HTTPStatus.NOT_FOUND)
+                self.path = PAGE if asked.path == "/" else self.path
+                super().do_GET()
 
         def _send_json(self, content: Mapping[str, Any]) -> None:
-            self._send(json.dumps(content).encode(), "application/json")
-
-        def _send(self, content: bytes, kind: str) -> None:
+            written = json.dumps(content).encode()
             self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("Cache-Control", "no-store")
+            self.send_header("Content-Type", "application/json; charset=utf-8")
+            self.send_header("Content-Length", str(len(written)))
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(written)
 
-    return Handler
-
-
-def file_text(name: str) -> str:
-    """Return a file of the page."""
-    return (resources.files("lmtrain.report") / "web" / name).read_text(encoding="utf-8")
+    return partial(Handler, directory=str(FILES))
