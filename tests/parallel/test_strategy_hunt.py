@@ -47,7 +47,7 @@ MODELS = {
 
 
 def hunted(words: list[str], *, draws: int, ranks: int, seed: int = 0) -> int:
-    return parity([*SMALL, *words, f"parity.draws={draws}", f"parity.ranks={ranks}", f"parity.seed={seed}"])
+    return parity([*SMALL, *words, f"--draws={draws}", f"--ranks={ranks}", f"--seed={seed}"])
 
 
 @pytest.mark.distributed

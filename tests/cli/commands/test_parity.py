@@ -3,7 +3,7 @@ import json
 import pytest
 
 from lmtrain.accounting.observed.parity_checks import RankDifference
-from lmtrain.cli.commands.parity import parity, read_settings
+from lmtrain.cli.commands.parity import parity
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.run.execution import parity_run
 from lmtrain.run.stored_runs.job import Job
@@ -14,22 +14,22 @@ WRONG = RankDifference(step=1, kind="gradient", name="head.weight", largest=1.0,
 
 
 def test_draws_of_a_sweep_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"parity\.draws: must be 0 with -m, got 2"):
-        parity(["-m", "seed=1,2", "parity.draws=2"])
+    with pytest.raises(ConfigurationError, match=r"--draws: must be 0 with -m, got 2"):
+        parity(["-m", "seed=1,2", "--draws=2"])
 
 
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("parity.rank=2", "parity.rank is not a setting .* Did you mean 'ranks'"),
-        ("parity.ranks=1", "parity.ranks must be .* at least 2, got 1"),
-        ("parity.steps=none", "parity.steps"),
-        ("parity.tolerance=2", "parity.tolerance must be between 0 and 1, got 2"),
+        ("--rank=2", "unknown flag. Did you mean '--ranks'"),
+        ("--ranks=1", "--ranks must be at least 2, got 1"),
+        ("--steps=none", "--steps: invalid int value"),
+        ("--tolerance=2", "--tolerance must be above 0 and below 1, got 2"),
     ],
 )
 def test_wrong_words_are_refused_with_the_nearest_valid(word: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
-        read_settings([word])
+        parity([word])
 
 
 def test_the_config_of_the_words_is_compared_on_ranks_and_a_difference_ends_with_1(
@@ -45,7 +45,7 @@ def test_the_config_of_the_words_is_compared_on_ranks_and_a_difference_ends_with
 
     monkeypatch.setattr(parity_run, "compare", compare)
     words = [*tiny.TINY, "trainer.devices=8", "trainer.num_nodes=4", "strategy=tensor", "model.num_heads=2"]
-    assert parity([*words, "precision=bf16_mixed", "parity.ranks=2", "parity.steps=1", "--json"]) == EXIT_DONE
+    assert parity([*words, "precision=bf16_mixed", "--ranks=2", "--steps=1", "--json"]) == EXIT_DONE
     (alone, together), plain = compared[0], json.loads(capsys.readouterr().out)
     assert (alone.config.num_ranks, together.config.num_ranks) == (1, 2)
     assert together.config.strategy.get("tensor_size") == 2, "it follows the ranks"
@@ -53,9 +53,9 @@ def test_the_config_of_the_words_is_compared_on_ranks_and_a_difference_ends_with
     assert "precision=fp32" in plain["changed"]
     assert "compile=none" not in plain["changed"], "it was typed"
     found.append(WRONG)
-    assert parity([*words, "parity.steps=1"]) == EXIT_NO
+    assert parity([*words, "--steps=1"]) == EXIT_NO
     assert "First difference: step 1, gradient of head.weight, by 1 (0.5 relative)" in capsys.readouterr().out
-    assert parity([*tiny.TINY, "parity.steps=1", "parity.draws=1", "--json"]) == EXIT_NO
+    assert parity([*tiny.TINY, "--steps=1", "--draws=1", "--json"]) == EXIT_NO
     drawn = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["is_equal"] for one in drawn] == [False]
     assert all(one["words"][0].startswith("strategy=") for one in drawn)

@@ -1,9 +1,10 @@
 """`lmtrain parity OVERRIDES`: a config's strategy on CPU ranks compared with one process, tensor by tensor.
 
 Both take the config's first steps on the same data; the page names the first difference: step, tensor and ranks.
-`parity.draws=N` compares N random strategies and batches instead, and makes each failure as small as it stays one.
+`--draws N` compares N random strategies and batches instead, and makes each failure as small as it stays one.
 """
 
+import argparse
 import os
 import random
 import tempfile
@@ -13,17 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.accounting.observed.parity_checks import Parity
-from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.cli.help import run_parser
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, EnvironmentProblem, suggest
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, EnvironmentProblem
 from lmtrain.json_output import print_json
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.paths import key_of, without
 from lmtrain.run.stored_runs.job import Job
 
 Words = tuple[str, ...]  # of a draw
-DEFAULTS: Final = {"ranks": 2, "steps": 3, "tolerance": 1e-4, "draws": 0, "seed": 0}
 LEAST: Final = {"ranks": 2, "steps": 1, "draws": 0, "seed": 0}
 REPLACED: Final = ("budget", "schedule", "precision", "resume", "logger", "run.root", "run.name", "trainer")
 WORDS: Final = (
@@ -33,38 +34,44 @@ WORDS: Final = (
 CHANGED: Final = ("on CPU over gloo", "precision=fp32", "schedule=constant", "callbacks none")
 
 END: Final = """\
-parity.ranks=2 CPU processes over gloo take the devices' place, for
-parity.steps=3 optimizer steps in fp32 at a constant learning rate.
-parity.tolerance=1e-4 is of a loss and of a tensor's largest gradient; a hundred
+CPU processes over gloo take the devices' place, in fp32 at a constant learning
+rate. The tolerance is of a loss and of a tensor's largest gradient; a hundred
 times as much of its largest update. The page lists all that it changes, and
 names the first difference; then it ends with 1. It keeps nothing.
 
-parity.draws=20 compares random strategies, batches and recomputations of the
-config instead, from parity.seed=0 on, and makes a failure as small as it stays
-one."""
+--draws 20 compares random strategies, batches and recomputations of the config
+instead, and makes a failure as small as it stays one."""
 
 
 def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
     """Compare a config on ranks with one process; answer 1 where they differ."""
-    asked, words = run_parser("parity", program, end=END).taken(words)
-    settings = read_settings(words)
+    asked, typed = _parser(program).taken(words)
+    for name, least in LEAST.items():
+        require_number(f"--{name}", getattr(asked, name), at_least=least, usual=str(max(least, 1)))
+    require_number("--tolerance", asked.tolerance, above=0, below=1, usual="1e-4")
     outer = outer_launcher(os.environ)
     if outer is not None and outer.world_size > 1:
-        raise ConfigurationError(
-            f"parity starts its own ranks; run it once, outside of {outer.kind}, with parity.ranks=N."
-        )
-    typed = [word for word in words if not word.startswith("parity.")]
-    if settings["draws"] and parse_arguments(typed).is_sweep:
-        raise ConfigurationError(
-            f"parity.draws: must be 0 with -m, got {settings['draws']:g}. Run each config by itself."
-        )
+        raise ConfigurationError(f"parity starts its own ranks; run it once, outside of {outer.kind}, with --ranks N.")
+    if asked.draws and parse_arguments(typed).is_sweep:
+        raise ConfigurationError(f"--draws: must be 0 with -m, got {asked.draws}. Run each config by itself.")
     with tempfile.TemporaryDirectory(prefix="lmtrain-parity-") as root:
-        comparison = RankComparison(typed, settings, root=Path(root))
-        drawn = comparison.hunt() if settings["draws"] else (((), one) for one in comparison.of([()]))
-        return _shown(drawn, settings, as_json=asked.json)
+        comparison = RankComparison(typed, asked, root=Path(root))
+        drawn = comparison.hunt() if asked.draws else (((), one) for one in comparison.of([()]))
+        return _shown(drawn, asked)
 
 
-def _shown(drawn: Iterable[tuple[Words, Parity]], settings: dict[str, float], *, as_json: bool) -> int:
+def _parser(program: str) -> FlagParser:
+    parser = run_parser("parity", program, end=END)
+    add = parser.add_argument
+    add("--ranks", type=int, default=2, metavar="N", help="processes (2)")
+    add("--steps", type=int, default=3, metavar="N", help="optimizer steps (3)")
+    add("--tolerance", type=float, default=1e-4, metavar="SHARE", help="relative, above 0 and below 1 (1e-4)")
+    add("--draws", type=int, default=0, metavar="N", help="random configs to compare instead (0: this one)")
+    add("--seed", type=int, default=0, metavar="N", help="of the draws (0)")
+    return parser
+
+
+def _shown(drawn: Iterable[tuple[Words, Parity]], asked: argparse.Namespace) -> int:
     """Print each result as it comes: a page of a config, a line of a draw."""
     from lmtrain.report.parity_page import line, page
     from lmtrain.report.show import show
@@ -72,56 +79,34 @@ def _shown(drawn: Iterable[tuple[Words, Parity]], settings: dict[str, float], *,
     failed = 0
     for words, found in drawn:
         failed += not found.is_equal
-        if as_json:
+        if asked.json:
             print_json(found.to_json() | ({"words": [*words]} if words else {}))
         elif words:
             print(line(words, found), flush=True)
         else:
             show(page(found))
-    if settings["draws"] and not as_json:
-        print(
-            f"{settings['draws']:g} draws on {settings['ranks']:g} ranks: {failed or 'none'} differ from one process."
-        )
+    if asked.draws and not asked.json:
+        print(f"{asked.draws} draws on {asked.ranks} ranks: {failed or 'none'} differ from one process.")
     return EXIT_NO if failed else EXIT_DONE
-
-
-def read_settings(words: list[str]) -> dict[str, float]:
-    """Return the command's settings, `parity.KEY=NUMBER`, by their keys."""
-    settings: dict[str, float] = dict(DEFAULTS)
-    for word in words:
-        key, _, value = word.partition("=")
-        if not key.startswith("parity."):
-            continue
-        name = key.removeprefix("parity.")
-        if name not in DEFAULTS:
-            raise ConfigurationError(f"{key} is not a setting of lmtrain parity.{suggest(name, DEFAULTS)}")
-        number = float(parse_quantity(value, key))
-        if name in LEAST and (number < LEAST[name] or not number.is_integer()):
-            raise ConfigurationError(f"{key} must be a whole number of at least {LEAST[name]}, got {value}.")
-        if name not in LEAST and not 0 < number < 1:
-            raise ConfigurationError(f"{key} must be between 0 and 1, got {value}; {DEFAULTS[name]:g} is usual.")
-        settings[name] = number
-    return settings
 
 
 class RankComparison:
     """Configs of one command line, with further words or without, compared on ranks with one process."""
 
-    def __init__(self, typed: list[str], settings: dict[str, float], *, root: Path) -> None:
-        fixed = [f"budget.steps={settings['steps']:g}", f"trainer.devices={settings['ranks']:g}", "trainer.num_nodes=1"]
+    def __init__(self, typed: list[str], asked: argparse.Namespace, *, root: Path) -> None:
+        fixed = [f"budget.steps={asked.steps}", f"trainer.devices={asked.ranks}", "trainer.num_nodes=1"]
         self._compiles = (
             [] if any(key_of(word) == "compile" for word in typed) else ["compile=none"]
         )  # it takes a minute
         self._typed, self._fixed = typed, [*WORDS, *fixed, *self._compiles]
-        self._settings, self._root, self._number = settings, root, 0
+        self._asked, self._root, self._number = asked, root, 0
 
     def hunt(self) -> Iterator[tuple[Words, Parity]]:
         """Compare random draws, the failing ones as small as they still fail."""
         from lmtrain.run.execution.parity_hunt import accepted, hunt
 
-        random_numbers, num_ranks = random.Random(int(self._settings["seed"])), int(self._settings["ranks"])
-        number = int(self._settings["draws"])
-        drawn = [accepted(random_numbers, self._prepared, num_ranks=num_ranks) for _ in range(number)]
+        random_numbers, num_ranks = random.Random(self._asked.seed), self._asked.ranks
+        drawn = [accepted(random_numbers, self._prepared, num_ranks=num_ranks) for _ in range(self._asked.draws)]
         return hunt(drawn, self.of)
 
     def of(self, drawn: Sequence[Words]) -> list[Parity]:
@@ -129,7 +114,7 @@ class RankComparison:
         from lmtrain.run.execution.parity_run import compare
 
         prepared = [one for words in drawn for one in self._prepared(words)]
-        num_steps, tolerance = int(self._settings["steps"]), self._settings["tolerance"]
+        num_steps, tolerance = self._asked.steps, self._asked.tolerance
         if len(drawn) > 1 and any(alone.handed_over() for _, (alone, _) in prepared):
             return [one for words in drawn for one in self.of([words])]
         try:
@@ -152,7 +137,7 @@ class RankComparison:
         arguments = parse_arguments([*without([*self._typed, *words], REPLACED), *self._fixed])
         prepared: list[tuple[Parity, tuple[Job, Job]]] = []
         for config, choices in checked_configs(arguments):
-            pair = pair_of(config.checked(), num_steps=int(self._settings["steps"]))
+            pair = pair_of(config.checked(), num_steps=self._asked.steps)
             self._number += 1
             root, overrides = str(self._root / str(self._number)), choices.overrides
             alone, together = (
@@ -163,8 +148,8 @@ class RankComparison:
             result = Parity(
                 strategy=config.strategy.word,
                 num_ranks=config.num_ranks,
-                num_steps=int(self._settings["steps"]),
-                tolerance=self._settings["tolerance"],
+                num_steps=self._asked.steps,
+                tolerance=self._asked.tolerance,
                 differences=(),
                 changed=(*CHANGED, *self._compiles, *pair.changed),
             )
