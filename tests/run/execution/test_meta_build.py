@@ -31,7 +31,7 @@ from tests import tiny
         ("batch.tokens_per_step=65", "batch.tokens_per_step=65 is not a multiple of 16"),
         ("budget.steps=-5", "budget.steps=-5 must be above 0"),
         ("run.log_every_steps=0", "run.log_every_steps=0 is below 1. Did you mean 1"),
-        ("callbacks.checkpoint.background_from_bytes=-1", "background_from_bytes: must be at least 0, .*got -1"),
+        ("callbacks.checkpoint.background_from_bytes=-1", "background_from_bytes must be at least 0, got -1"),
         ("callbacks.checkpoint.keep_last=0", "callbacks.checkpoint.keep_last=0 is"),
         ("callbacks=default callbacks.validation.num_passes=0", "callbacks.validation.num_passes=0 is below 1"),
         ("callbacks=default callbacks.graceful_stop.every_steps=0", "callbacks.graceful_stop.every_steps=0 is below 1"),
