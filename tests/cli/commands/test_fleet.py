@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.accounting.fleet import FleetRun, solve, solve_in_whole_devices
-from lmtrain.cli.commands.fleet import FleetConfig, FleetModel, make_fleet_plan, plan_fleet, read_terms
+from lmtrain.cli.commands.fleet import FleetConfig, make_fleet_plan, plan_fleet, read_terms
 from lmtrain.cli.commands.plan import plan
 from lmtrain.errors import ConfigurationError
 
@@ -103,9 +103,11 @@ def test_a_known_model_counts_by_its_own_flops(capsys: pytest.CaptureFixture[str
     words = ["model=mixtral_tiny", "cluster=h100_8x", "fleet.num_devices=1", "fleet.tokens_per_parameter=20"]
     found = asked(capsys, *words)
     assert found["tokens"] == pytest.approx(20 * found["num_active_parameters"])
-    model = FleetModel("small", 1_000_000, 1_000_000, 7_000_000, 512)
+    model = dict.fromkeys(("num_parameters", "num_active_parameters"), 1_000_000) | {"flops_per_token": 7_000_000}
     terms = read_terms(["fleet.device=Mine", "fleet.peak_flops=100T", "fleet.num_devices=1", "fleet.tokens=1B"])
-    assert make_fleet_plan(terms, FleetConfig(model=model)).run.hours == pytest.approx(7e15 / (1e14 * 0.4) / 3600)
+    assert make_fleet_plan(
+        terms, FleetConfig(model="small", context_tokens=512, of_model=model)
+    ).run.hours == pytest.approx(7e15 / (1e14 * 0.4) / 3600)
 
 
 @pytest.mark.parametrize(("precision", "num_bytes"), [("bf16_true", 8), ("fp8", 16)])

@@ -1,7 +1,7 @@
 """`lmtrain plan fleet.TERM=VALUE ...`: model, tokens, devices, time and money; missing terms are computed."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lmtrain.accounting.cluster import ASSUMED_MFU, Cluster, Peak
@@ -27,26 +27,21 @@ from lmtrain.run.compose.arguments import parse_arguments
 GROUPS: Final = ("cluster", "model", "precision", "batch.context_tokens")
 MOST_CONTEXT: Final = 8192  # tokens, unless typed: models of longer contexts are mostly pretrained in such sequences
 ADAMW_MOMENTS: Final = 2
+TYPED: Final = ("num_parameters", "tokens", "tokens_per_parameter", "flops", "hours", "device_hours", "usd")
 
 
-@dataclass(frozen=True)
-class FleetModel:
-    """A model of the config: parameters, and PaLM's FLOPs per token in sequences of `context_tokens`."""
-
-    name: str
-    num_parameters: int
-    num_active_parameters: int
-    flops_per_token: int
-    context_tokens: int
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FleetConfig:
-    """The groups chosen next to the terms; None for the others."""
+    """The groups chosen next to the terms; None for the others.
+
+    `of_model` are the terms of the model: parameters, and PaLM's FLOPs per token in sequences of `context_tokens`.
+    """
 
     cluster: Cluster | None = None
-    model: FleetModel | None = None
     precision: PrecisionFacts | None = None
+    model: str | None = None
+    context_tokens: int | None = None
+    of_model: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def bytes_per_parameter(self) -> float:
@@ -121,8 +116,8 @@ def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
         peak_source=peak.source.replace("cluster.peak_flops", "fleet.peak_flops"),
         mfu_is_assumed=is_assumed,
         device=cluster.known_device,
-        model=config.model.name if config.model else None,
-        context_tokens=config.model.context_tokens if config.model else None,
+        model=config.model,
+        context_tokens=config.context_tokens,
         precision=config.precision.name if config.precision else None,
         bytes_per_parameter=config.bytes_per_parameter,
     )
@@ -155,22 +150,15 @@ def _peak(cluster: Cluster, precision: PrecisionFacts | None) -> Peak:
 
 
 def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, *, peak_flops: float) -> FleetRun:
-    model = config.model
-    if model and terms.get("num_parameters"):
-        raise ConfigurationError(f"fleet.num_parameters and model={model.name} are mutually exclusive; set one.")
+    if config.model and terms.get("num_parameters"):
+        raise ConfigurationError(f"fleet.num_parameters and model={config.model} are mutually exclusive; set one.")
     of_cluster = None if config.cluster is None or terms.get("device_hours") else config.cluster.num_devices
     run = FleetRun(
         peak_flops=peak_flops,
-        num_parameters=model.num_parameters if model else terms.get("num_parameters"),
-        num_active_parameters=model.num_active_parameters if model else None,
-        flops_per_token=model.flops_per_token if model else None,
         num_devices=terms.get("num_devices", of_cluster),
         mfu=terms.get("mfu", cluster.mfu),
         usd_per_gpu_hour=terms.get("usd_per_gpu_hour", cluster.usd_per_gpu_hour),
-        **{
-            name: terms.get(name)
-            for name in ("tokens", "tokens_per_parameter", "flops", "hours", "device_hours", "usd")
-        },
+        **{**{name: terms.get(name) for name in TYPED}, **config.of_model},
     )
     if run.usd is not None and run.usd_per_gpu_hour is None:
         raise ConfigurationError(f"fleet.usd={run.usd:g} needs a price: set fleet.usd_per_gpu_hour.")
@@ -186,13 +174,15 @@ def _composed(words: list[str]) -> FleetConfig:
 
     chosen = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
     ((config, choices),) = checked_configs(parse_arguments(words), place="paper")
-    model = precision = None
-    if "model" in chosen:
-        shape, name = model_facts(config, planned_setting(config)).shape, choices.options["model"]
-        longest = min(int(config.model.get("max_context_tokens") or MOST_CONTEXT), MOST_CONTEXT)
-        context = config.batch.context_tokens if "batch" in chosen else longest
-        flops = flops_per_token(shape, context).palm
-        model = FleetModel(name, shape.num_parameters, shape.num_active_parameters, flops, context)
+    found = FleetConfig(cluster=config.cluster if "cluster" in chosen else None)
     if "precision" in chosen:
         precision = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
-    return FleetConfig(config.cluster if "cluster" in chosen else None, model, precision)
+        found = replace(found, precision=precision)
+    if "model" not in chosen:
+        return found
+    shape = model_facts(config, planned_setting(config)).shape
+    longest = min(int(config.model.get("max_context_tokens") or MOST_CONTEXT), MOST_CONTEXT)
+    context = config.batch.context_tokens if "batch" in chosen else longest
+    terms = {name: getattr(shape, name) for name in ("num_parameters", "num_active_parameters")}
+    terms["flops_per_token"] = flops_per_token(shape, context).palm
+    return replace(found, model=choices.options["model"], context_tokens=context, of_model=terms)
