@@ -132,27 +132,14 @@ def test_a_forced_call_comes_back(theirs, stream):
         [("now", "{}")],
         "tool_calls",
     )
-    flat = {"tools": [{"type": "function", **NOW}], "tool_choice": "required", "stream": stream}
-    answer = theirs.responses.create(model="small", input="Hello", max_output_tokens=100, **flat)
-    (item,) = list(answer)[-1].response.output if stream else answer.output
-    assert (item.type, item.name, item.arguments) == ("function_call", "now", "{}")
 
 
-def test_a_response_is_the_answer_of_a_chat(theirs):
-    messages = [{"role": "developer", "content": "Be kind."}, *HELLO["messages"]]
-    plain = theirs.chat.completions.create(model="small", **{**HELLO, "messages": messages}).choices[0].message.content
-    asked = {"model": "small", "instructions": "Be kind.", "max_output_tokens": 12, "temperature": 0}
-    whole = theirs.responses.create(input="Hello", **asked)
-    items = [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}]
-    *deltas, last = theirs.responses.create(input=items, stream=True, **asked)
-    assert whole.output_text == last.response.output_text == plain
-    assert "".join(event.delta for event in deltas if event.type == "response.output_text.delta") == plain
-    schema = {"type": "json_schema", "name": "any", "schema": {"type": "object"}}
-    formed = theirs.responses.create(input="Hello", **asked, text={"format": schema}).text.format
-    assert (formed.type, formed.name, formed.schema_) == ("json_schema", "any", {"type": "object"})
-    assert (whole.status, whole.usage.output_tokens, last.type) == ("incomplete", 12, "response.incomplete")
-    said = [*items, *whole.model_dump()["output"], {"role": "user", "content": "More"}]
-    assert theirs.responses.create(input=said, **asked).usage.input_tokens > whole.usage.input_tokens
+def test_the_responses_api_is_refused_with_the_address_that_answers(theirs):
+    with pytest.raises(
+        openai.NotFoundError, match="/v1/responses is not supported; use POST /v1/chat/completions"
+    ) as refused:
+        theirs.responses.create(model="small", input="Hello")
+    assert refused.value.type == "invalid_request_error"
 
 
 def test_turns_in_other_orders_are_put_into_the_one_of_training(theirs):
@@ -292,7 +279,7 @@ def test_refusals_have_their_own_status(client):
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_request_of_any_bytes_is_answered_and_stops_nothing(client, content):
-    for address in ("/v1/chat/completions", "/v1/completions", "/v1/responses"):
+    for address in ("/v1/chat/completions", "/v1/completions"):
         answer = client.post(address, content=content, headers={"content-type": "application/json"})
         assert answer.status_code in {200, 400, 404}
     assert client.get("/health").json() == {"status": "ok"}

@@ -28,7 +28,6 @@ from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.serving.body import Body, ChatBody, CompletionBody, RequestRefused, parse
 from lmtrain.serving.engine_thread import EngineFailed, EngineWorker, Exchange, QueueFull
 from lmtrain.serving.openai_answers import Writing, error
-from lmtrain.serving.responses import ResponseBody, ResponseWriting
 
 KINDS = {429: "rate_limit_error", 503: "server_error"}  # of others an invalid_request_error
 CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
@@ -60,7 +59,6 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
         Route("/v1/models/{name:path}", service.guarded(service.model)),
         Route("/v1/chat/completions", service.guarded(service.chat), methods=["POST"]),
         Route("/v1/completions", service.guarded(service.complete), methods=["POST"]),
-        Route("/v1/responses", service.guarded(service.respond), methods=["POST"]),
         *page_routes(),
     ]
     refusals = (HTTPException, *LMTRAIN_ERRORS, QueueFull, EngineFailed, ClientDisconnect)
@@ -116,14 +114,6 @@ class Service:
         writing = self._writing(is_chat=False, echoes=body.echo, counts=counts)
         return await self._answer(request, writing, asked, streams=body.stream)
 
-    async def respond(self, request: Request) -> Response:
-        """Go on with a conversation, by the newer API."""
-        body: ResponseBody = await self._body(request, ResponseBody)
-        chat = await to_thread(body.as_chat)
-        asked = await to_thread(chat.texts, self._loaded, self._format, key="input")
-        writing = ResponseWriting(model=self._loaded.name, asked=body)
-        return await self._answer(request, writing, asked, streams=body.stream)
-
     def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Let a handler answer allowed clients."""
 
@@ -162,9 +152,7 @@ class Service:
             self._require_name(body.model)
         return body
 
-    async def _answer(
-        self, request: Request, writing: Writing | ResponseWriting, asked: list[TextRequest], *, streams: bool
-    ) -> Response:
+    async def _answer(self, request: Request, writing: Writing, asked: list[TextRequest], *, streams: bool) -> Response:
         generations = [self._worker.engine.prepare(each) for each in asked]
         if self._worker.failure is not None:
             raise EngineFailed(f"the engine failed: {self._worker.failure}.")
@@ -207,7 +195,7 @@ async def _refuse(request: Request, problem: Exception) -> Response:
         case HTTPException():
             status, message, headers = problem.status_code, problem.detail, problem.headers
             if message == HTTPStatus(status).phrase:
-                message = f"{request.method} {request.url.path} is not supported; see /v1/models."
+                message = f"{request.method} {request.url.path} is not supported; use POST /v1/chat/completions."
         case QueueFull():
             status, headers = 429, {"Retry-After": "1"}
         case ModelNotFound():

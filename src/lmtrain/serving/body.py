@@ -58,23 +58,11 @@ class StreamOptions(Body):
     include_obfuscation: bool = False
 
 
-class RequestBody(Body):
-    """The keys of every request; those after `stream` change nothing."""
+class TextBody(Body):
+    """The keys of every request; those from `user` on change nothing."""
 
     model: str | None = None
     stream: bool = False
-    user: Any = None
-    metadata: Any = None
-    store: Any = None
-    service_tier: Any = None
-    safety_identifier: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
-
-
-class TextBody(RequestBody):
-    """The keys of every kind of text."""
-
     n: Annotated[int, Field(ge=1, le=MAX_TEXTS)] = 1
     max_tokens: Count | None = None
     temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
@@ -88,6 +76,13 @@ class TextBody(RequestBody):
     stop: Texts = Field([], max_length=MAX_STOPS)
     seed: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
     stream_options: StreamOptions = StreamOptions()
+    user: Any = None
+    metadata: Any = None
+    store: Any = None
+    service_tier: Any = None
+    safety_identifier: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
 
     def requests(
         self,
@@ -166,12 +161,10 @@ def _tool_choice(given: Any) -> Any:
     if given in ("none", "auto", "required"):
         return ToolChoice(mode=given)
     if isinstance(given, Mapping) and given.get("type") == "function":
-        function = given.get("function", given)
+        function = given.get("function")
         name = function.get("name") if isinstance(function, Mapping) else None
         if isinstance(name, str):
             return ToolChoice(mode="required", name=name)
-    if isinstance(given, ToolChoice):
-        return given
     raise ValueError("Input should be none, auto, required, or a function by its name")
 
 
@@ -195,15 +188,15 @@ class ChatBody(TextBody):
     verbosity: Literal["medium"] = "medium"
     reasoning_effort: Literal["none"] = "none"
 
-    def texts(self, loaded: LoadedModel, written_by: ChatFormat, *, key: str = "messages") -> list[Request]:
-        """Return the answers asked for; `key` has the conversation in the request."""
+    def texts(self, loaded: LoadedModel, written_by: ChatFormat) -> list[Request]:
+        """Return the answers asked for."""
         tools = [] if self.tool_choice.mode == "none" else [tool.model_dump(exclude_unset=True) for tool in self.tools]
         if tools and written_by.calls is None:
             raise RequestRefused("tools", f"the {written_by.name} chat format of this model has no calls.")
         if self.top_logprobs and not self.logprobs:
             raise RequestRefused("top_logprobs", "must come with logprobs=true.")
         prompt = written_by.prompt(self.messages, tools)
-        _require_fit(prompt, loaded, key)
+        _require_fit(prompt, loaded, "messages")
         room = max(1, loaded.model.max_context_tokens - len(prompt) + 1)
         return self.requests(
             loaded,
@@ -270,11 +263,6 @@ def parse(content: bytes, kind: type[Body]) -> Any:
         given = foreign_json.parse(content)
     except ValueError as problem:
         raise DataError(f"The body must be a JSON object ({problem}).") from problem
-    return read(given, kind)
-
-
-def read(given: Any, kind: type[Body]) -> Any:
-    """Return the body of a JSON object; raises as `parse` does."""
     if not isinstance(given, dict):
         raise DataError("The body must be a JSON object.")
     try:

@@ -16,7 +16,6 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Delta, Generation
 from lmtrain.serving.openai_answers import Writing, error
-from lmtrain.serving.responses import ResponseWriting
 
 Listener = Callable[[Delta | None], None]
 
@@ -151,7 +150,7 @@ class Exchange:
         finally:
             self._worker.cancel(list(open_texts))
 
-    async def events(self, writing: Writing | ResponseWriting) -> AsyncGenerator[bytes]:
+    async def events(self, writing: Writing) -> AsyncGenerator[bytes]:
         """Yield the answer as server-sent events."""
         for event in writing.begin(self._generations):
             yield _event(event)
@@ -165,10 +164,8 @@ class Exchange:
             yield _event(error(str(problem), kind="server_error"))
         for event in writing.end(self._generations):
             yield _event(event)
-        if writing.ends_with_done:
-            yield b"data: [DONE]\n\n"
+        yield b"data: [DONE]\n\n"
 
 
 def _event(content: Mapping[str, Any]) -> bytes:
-    name = f"event: {content['type']}\n" if "type" in content else ""
-    return f"{name}data: {json.dumps(content, ensure_ascii=False)}\n\n".encode()
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode()

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from lmtrain.inference.generation import Delta, Generation, TokenScore
 
@@ -19,8 +19,6 @@ class Writing:
     `pieces` are the bytes of every token; `echoes` puts the prompt before each completion, and `counts` the numbers of
     tokens at the end of a stream.
     """
-
-    ends_with_done: ClassVar = True
 
     model: str
     is_chat: bool
@@ -70,8 +68,13 @@ class Writing:
 
     def _calls(self, generation: Generation) -> dict[str, Any]:
         calls = [
-            {"index": place, "id": id_, "type": "function", "function": function}
-            for place, (id_, function) in enumerate(calls_of(generation, self.key))
+            {
+                "index": place,
+                "id": f"call_{self.key[:16]}_{generation.request.index}_{place}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            }
+            for place, call in enumerate(generation.calls)
         ]
         return {"tool_calls": calls} if calls else {}
 
@@ -125,17 +128,6 @@ def usage(generations: Sequence[Generation]) -> dict[str, Any]:
         "total_tokens": num_prompt + num_new,
         "prompt_tokens_details": {"cached_tokens": sum(cached.values())},
     }
-
-
-def calls_of(generation: Generation, key: str) -> list[tuple[str, dict[str, str]]]:
-    """Return an id, and the name and arguments of each call in a text."""
-    return [
-        (
-            f"call_{key[:16]}_{generation.request.index}_{place}",
-            {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
-        )
-        for place, call in enumerate(generation.calls)
-    ]
 
 
 def error(
