@@ -47,7 +47,7 @@ READING = tuple(
     f"src/lmtrain/{name}"
     for name in (
         *("run/compose/", "run/schema/", "run/run_config.py"),
-        *("run/scaling.py", "run/depth_dial.py", "run/model_width.py", "run/width_transfer.py"),
+        *("run/scaling.py", "run/scaling_rules.py"),
         *("run/gate.py", "run/stored_runs/"),
         *("run/planning/tried_words.py", "run/sweeps/search.py"),  # typed; as data
         *(

@@ -5,7 +5,12 @@ up in a kernel that computes both for each number and keeps one, which takes twi
 B batch, T tokens, D width, F feed-forward width, E = 2 F.
 """
 
-from typing import Any, Literal, final
+import os
+import shutil
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -14,7 +19,21 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.models.triton_kernels import CAN_LAUNCH, KERNEL_DTYPES
+
+KERNEL_DTYPES: Final = frozenset({torch.bfloat16, torch.float16, torch.float32})  # they compute in fp32
+
+
+def _can_launch() -> bool:
+    """Return whether Triton is installed, with a C compiler and the headers of Python for its launches.
+
+    Without them training goes on by torch's own operations.
+    """
+    chosen = os.environ.get("CC")  # where it is set Triton looks for no other
+    has_compiler = any(map(shutil.which, ("gcc", "clang") if chosen is None else (chosen,)))
+    return has_compiler and (Path(sysconfig.get_path("include")) / "Python.h").is_file() and bool(find_spec("triton"))
+
+
+CAN_LAUNCH: Final = _can_launch()  # once: a compiler that traces a model does not look at files
 
 
 def swiglu(gate_up: Float[Tensor, "*N E"]) -> Float[Tensor, "*N F"]:

@@ -1,18 +1,19 @@
 """`lmtrain calc`: the bytes of a tensor, and the FLOPs and the time of a matrix product on any device."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from lmtrain.accounting.machine.hardware import DEVICES, MATMUL_DTYPES, find_devices
 from lmtrain.accounting.machine.number_formats import BITS, find_format, parse_shape, require_format
-from lmtrain.accounting.training_plan.roofline import Shape, product_of, product_times
+from lmtrain.accounting.training_plan.roofline import MatrixProduct, Shape, product_of, product_times
 from lmtrain.cli.help import HELP_FLAGS
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.json_output import print_json
-from lmtrain.report.plans.calc_page import matmul_page, tensor_page
-from lmtrain.report.show import show
+from lmtrain.report.show import columns, show
 
 USAGE: Final = """\
 {program}: bytes of a tensor; FLOPs, bytes and time of a matrix product.
@@ -32,6 +33,7 @@ Amounts: 4K is 4000, 4Ki is 4096. Time, devices, dollars, FLOPs, tokens and
 parameters of a run: `lmtrain plan --help`.
 """
 KEYS: Final = {"tensor": ("dtype",), "matmul": ("dtype", "device")}
+TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
 def calc(words: list[str], *, program: str = "lmtrain calc") -> int:
@@ -62,7 +64,7 @@ def _tensor(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any]
     names = [require_format(settings["dtype"], [*BITS])] if "dtype" in settings else [*BITS]
     num_values = math.prod(shape)
     sizes = {name: -(-num_values * BITS[name] // 8) for name in names}
-    return {"shape": shape, "num_values": num_values, "bytes": sizes}, tensor_page(shape, num_values, sizes)
+    return {"shape": shape, "num_values": num_values, "bytes": sizes}, _tensor_page(shape, num_values, sizes)
 
 
 def _matmul(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any], RenderableType]:
@@ -74,7 +76,7 @@ def _matmul(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any]
     if not rows:
         raise ConfigurationError(f"dtype={dtypes[0]}: device={settings.get('device')} has no such peak.")
     found = {"left": left, "right": right, "flops": product.flops, "rows": rows}
-    return found, matmul_page(left, right, product, rows)
+    return found, _matmul_page(left, right, product, rows)
 
 
 def _operands(typed: list[str]) -> tuple[Shape, Shape]:
@@ -91,3 +93,44 @@ def _operands(typed: list[str]) -> tuple[Shape, Shape]:
         )
     m, k, n = numbers
     return (m, k), (k, n)
+
+
+def _tensor_page(shape: Shape, num_values: int, sizes: Mapping[str, int]) -> RenderableType:
+    """Return a row for each format; `sizes` are bytes by format."""
+    rows = [[name, f"{size:,}", f"{size / 1e9:,.3f}", f"{size / 2**30:,.3f}"] for name, size in sizes.items()]
+    note = "GB are 1e9 bytes, GiB 2^30. Values of four bits are packed in pairs, without their scales."
+    table = columns(rows, head=("", "bytes", "GB", "GiB"))
+    return Group(Text(f"{list(shape)}: {num_values:,} values\n"), table, Text(f"\n{note}"))
+
+
+def _matmul_page(
+    left: Shape, right: Shape, product: MatrixProduct, rows: Sequence[Mapping[str, Any]]
+) -> RenderableType:
+    """Return the product's FLOPs, then a row for each device and format."""
+    m, k, n, count = product.num_rows, product.num_inner, product.num_columns, product.num_products
+    times = "" if count == 1 else f"{count:,} x "
+    cells = [
+        [
+            row["device"],
+            row["dtype"],
+            f"{row['num_bytes'] / 1e9:,.4g}",
+            f"{row['peak_flops'] / 1e12:,.4g}",
+            f"{row['intensity']:,.4g}",
+            _time(row["seconds"]),
+            "memory" if row["is_bound_by_memory"] else "compute",
+        ]
+        for row in rows
+    ]
+    head = ("", "dtype", "GB", "TFLOP/s", "FLOP/byte", "time", "bound by")
+    return Group(
+        Text(f"{list(left)} x {list(right)} -> {[*left[:-1], right[-1]]}"),
+        Text(f"{product.flops:.4g} FLOPs = {times}2 x {m:,} x {k:,} x {n:,}\n"),
+        columns(cells, head=head),
+        Text("\ntime: at best, the longer of FLOPs / peak and bytes / bandwidth (the roofline)."),
+        Text("Peaks are dense."),
+    )
+
+
+def _time(seconds: float) -> str:
+    unit, size = next((each for each in TIMES if seconds >= each[1]), TIMES[-1])
+    return f"{seconds / size:.3g} {unit}"

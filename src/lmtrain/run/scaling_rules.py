@@ -1,19 +1,27 @@
-"""`scaling=width_transfer`: the best settings for a Llama of one width, carried over to another (muP)."""
+"""The rules of `scaling`: settings derived from a model's depth or width; `lmtrain.run.scaling` applies them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import ScalingFacts
+from lmtrain.accounting.scaling_laws.depth_scaling import depth_scaling
 from lmtrain.accounting.scaling_laws.mup import Update, WidthTransfer
 from lmtrain.accounting.scaling_laws.mup import width_transfer as factors_of
 from lmtrain.errors import wrong
+from lmtrain.run.compose.group_options import file_values
+from lmtrain.run.compose.paths import option_names
 from lmtrain.run.schema.check import check_value
 from lmtrain.run.schema.facts import facts_of, options_saying
 from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.signatures import default_settings
 from lmtrain.run.schema.targets import word_of
 
+BATCH: Final = "batch.tokens_per_step"
+OF_TABLES: Final = ("optimizer.embedding_lr", "optimizer.head_lr")
+RATES: Final = ("optimizer.lr", *OF_TABLES, "optimizer.vector_lr")
+# AdamW's 3e-3 at a width of 128 is 3e-4 at 4,096 and 1.9e-4 at 8,192; Llama 3 took 3e-4 and 1.5e-4.
+WIDTH_EXPONENT: Final = 2 / 3
 OPTIMIZERS: Final = "lmtrain.optim"
 # Options of a Llama without a rule in the tables, or with a rule unlike their neighbours'.
 WITHOUT_RULE: Final = {
@@ -21,6 +29,56 @@ WITHOUT_RULE: Final = {
     "experts": "a router is neither a matrix nor a head",
     "value_gate_width": "a gate has no rule",
 }
+
+
+def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float]:
+    """Derive a nano's batch, unless it was typed, and scale rates and decay to it and to the depth.
+
+    Raises:
+        ConfigurationError: Another model than nano, or another optimizer than muon: depth 12 was tuned for these.
+    """
+    model, optimizer = facts_of(config["model"], ScalingFacts), facts_of(config["optimizer"], OptimizerFacts)
+    for group, is_start, wanted, fix in (
+        ("model", model and model.carries_over == "depth", "nano", "model=nano, or scaling=width_transfer for a Llama"),
+        ("optimizer", optimizer and optimizer.dials_depth, "muon", "optimizer=muon_nano"),
+    ):
+        if not is_start:
+            raise wrong(group, f"{wanted} with scaling=depth_dial", word_of(config[group]), f"{fix}, or scaling=none")
+    given = check_value(node_at(config, BATCH), int, key=BATCH) if BATCH in typed else None
+    found = depth_scaling(
+        check_value(node_at(config, "model.depth"), int, key="model.depth"),
+        vocab_size=check_value(node_at(config, "model.vocab_size"), int, key="model.vocab_size"),
+        tokens_per_step=given,
+    )
+    rates = {key: _rate(config, key) * found.lr_factor for key in RATES}
+    rates |= {key: rates[key] * found.table_lr_factor for key in OF_TABLES}
+    decay = _rate(config, "optimizer.weight_decay") * found.weight_decay_factor
+    return {BATCH: found.tokens_per_step, **rates, **({"optimizer.weight_decay": decay} if decay else {})}
+
+
+def _rate(config: dict[str, Any], key: str) -> float:
+    return check_value(node_at(config, key), float, key=key)
+
+
+def model_width(config: dict[str, Any], typed: frozenset[str], *, base_width: int) -> dict[str, float]:
+    """Derive AdamW's rates from those of the base width, by the power of the widths that Llama 3's peak rates follow.
+
+    Rates that were typed, or set by an experiment, hold as they are, and so does the rate of Muon's matrices.
+    """
+    width, optimizer = node_at(config, "model.width"), config["optimizer"]
+    found = facts_of(optimizer, OptimizerFacts)
+    if not isinstance(width, int) or found is None or found.update is None:
+        return {}
+    rates = [name for name in optimizer if name == "lr" or name.endswith("_lr")]
+    kept = {"lr"} if found.update == "spectrum" else set[str]()
+    options = [file_values(f"optimizer={name}") for name in option_names("optimizer")]
+    usual = [each for each in options if each.get("_target_") == optimizer["_target_"]]
+    return {
+        f"optimizer.{name}": optimizer[name] * (base_width / width) ** WIDTH_EXPONENT
+        for name in rates
+        if name not in kept and f"optimizer.{name}" not in typed
+        if optimizer[name] is not None and any(each.get(name) == optimizer[name] for each in usual)
+    }
 
 
 def width_transfer(
