@@ -88,14 +88,13 @@ def nearest(word: str, candidates: Iterable[str]) -> list[str]:
     return [name for name in names if word.lower() in name.lower()][:1]
 
 
-def suggest_path(path: Path, names: Iterable[str] | None = None) -> str:
-    """Return " Did you mean 'folder/x'?" for the nearest of `names` in a mistyped path's folder, by default all."""
-    if names is None:
-        try:
-            names = [other.name for other in path.parent.iterdir()]
-        except OSError:
-            names = ()
-    near = difflib.get_close_matches(path.name, list(names), n=1, cutoff=0.6)
+def suggest_path(path: Path) -> str:
+    """Return " Did you mean 'folder/x'?" for the nearest name in a mistyped path's folder."""
+    try:
+        names = [other.name for other in path.parent.iterdir()]
+    except OSError:
+        names = []
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
     return did_you_mean([str(path.with_name(name)) for name in near])
 
 

@@ -145,27 +145,26 @@ def cores(num_ranks: int) -> Finding:
     )
 
 
-def shared_memory(*, num_processes: int, folder: Path = SHARED_MEMORY, free: int | None = None) -> Finding:
+def shared_memory(*, num_processes: int) -> Finding:
     """Compare the free shared memory with the needs of ranks and data workers."""
-    if free is None:
-        if not folder.is_dir():
-            return Finding(name="shared memory", state="ok", found=f"this system has no {folder}")
-        free = shutil.disk_usage(folder).free
+    if not SHARED_MEMORY.is_dir():
+        return Finding(name="shared memory", state="ok", found=f"this system has no {SHARED_MEMORY}")
+    free = shutil.disk_usage(SHARED_MEMORY).free
     needed = NEEDED_SHARED_BYTES * num_processes
     size = format_quantity(needed, "bytes")
     processes = format_count(num_processes, "process", "processes")
     return graded(
         "shared memory",
-        f"{format_quantity(free, 'bytes')} free in {folder}, {size} wanted for {processes}",
+        f"{format_quantity(free, 'bytes')} free in {SHARED_MEMORY}, {size} wanted for {processes}",
         is_worse=free < needed,
         is_bad=free < needed / 16,
         fix=f"start the container with --shm-size={size}, or mount a larger tmpfs there",
     )
 
 
-def open_files(soft: int | None = None) -> Finding:
+def open_files() -> Finding:
     """Compare the limit of open files with the needs of shards, workers and sockets."""
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if soft is None else soft
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_unlimited = soft == resource.RLIM_INFINITY
     return graded(
         "open files",

@@ -20,9 +20,9 @@ def nearest_folder(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
-def disk_room(path: Path, *, needed_bytes: int, free: int | None = None) -> Finding:
+def disk_room(path: Path, *, needed_bytes: int) -> Finding:
     """Compare the free space with the kept checkpoints, and one more being written."""
-    free = shutil.disk_usage(nearest_folder(path)).free if free is None else free
+    free = shutil.disk_usage(nearest_folder(path)).free
     needed = format_quantity(needed_bytes, "bytes")
     return graded(
         "disk room",

@@ -74,10 +74,10 @@ def measure_gpu(*, side: int = GPU_SIDE, copy_bytes: int = GPU_COPY_BYTES) -> Me
     )
 
 
-def _gpu_matmul(dtype: torch.dtype, side: int, *, is_tf32: bool = False, rounds: int = 10) -> float:
+def _gpu_matmul(dtype: torch.dtype, side: int, *, is_tf32: bool) -> float:
     torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
     left, right = torch.randn(2, side, side, device="cuda").to(dtype)
-    return 2 * side**3 / _least_seconds(lambda: torch.mm(left, right), torch.cuda.synchronize, rounds=rounds)
+    return 2 * side**3 / _least_seconds(lambda: torch.mm(left, right), torch.cuda.synchronize, rounds=10)
 
 
 def _copy_rate(source: torch.Tensor, wait: Callable[[], None]) -> float:

@@ -69,7 +69,7 @@ class PipelineRun:
         self._parts_of = holders(model, layers)
         self._names = [name for name, _ in model.named_parameters()]
         self._width = model.output_head().weight.shape[1]
-        self._owners = [_owner(part, pipeline) for part in range(pipeline.num_parts)]
+        self._owners = [pipeline.owner(part) for part in range(pipeline.num_parts)]
         self._own = [part for part, owner in enumerate(self._owners) if owner == self._rank]
         keep(model, frozenset(name for name in self._parts_of if self._rank in self._ranks_of(name)))
         self._logits = model.logits
@@ -346,12 +346,6 @@ class StagePart(nn.Module):
     @override
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:  # as torch has it
         return self._run[0].parameters_of(self._part)
-
-
-def _owner(part: int, pipeline: Pipeline) -> int:
-    """Return the rank of a part: round and round, or there and back."""
-    turn, place = divmod(part, pipeline.num_stages)
-    return pipeline.num_stages - 1 - place if pipeline.schedule == "zbv" and turn else place
 
 
 def _objective(output: Tensor, number: Tensor) -> Tensor:

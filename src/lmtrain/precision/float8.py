@@ -83,9 +83,9 @@ class Float8Rounding(Rounding):
         )
 
 
-def round_head(model: LanguageModel, *, emulate: bool = False) -> LanguageModel:
+def round_head(model: LanguageModel) -> LanguageModel:
     """Give the head, in place, a rounding for its loss."""
-    make_head, rounding = model.output_head, Float8Rounding(emulate=emulate)
+    make_head, rounding = model.output_head, Float8Rounding()
 
     def output_head() -> OutputHead:
         return replace(make_head(), rounding=rounding)

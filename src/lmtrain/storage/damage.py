@@ -34,7 +34,6 @@ def read_object(path: Path, *, fix: str = "copy it again") -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def one_line(problem: BaseException, *, most: int = 300) -> str:
-    """Return an error's message on one line, or its kind without one."""
-    text = " ".join(str(problem).split())
-    return text if 0 < len(text) <= most else text[:most] or type(problem).__name__
+def one_line(problem: BaseException) -> str:
+    """Return an error's message on one line of at most 300 characters, or its kind without one."""
+    return " ".join(str(problem).split())[:300] or type(problem).__name__

@@ -35,7 +35,7 @@ def rename_durably(aside: Path, final: Path) -> None:
     fsync(final.parent)
 
 
-def open_inside(folder: Path, name: str, flags: int, *, mode: int = 0o666) -> int:
+def open_inside(folder: Path, name: str, flags: int) -> int:
     """Open the regular file `name` (with slashes for subfolders, which are made) in a folder; return its descriptor.
 
     Neither the file nor a subfolder may be a symbolic link: each is opened below the descriptor of the one before it.
@@ -52,7 +52,7 @@ def open_inside(folder: Path, name: str, flags: int, *, mode: int = 0o666) -> in
             inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
             os.close(at)
             at = inner
-        descriptor = os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, dir_fd=at)
+        descriptor = os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=at)
     finally:
         os.close(at)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

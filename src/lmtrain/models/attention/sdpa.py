@@ -37,9 +37,9 @@ class SDPA(Attention):
         return f"sdpa: torch picks {kernel_picked(place)} on {place.device_type}"
 
 
-def kernel_picked(place: KernelTarget, *, head_width: int = 64) -> str:
+def kernel_picked(place: KernelTarget) -> str:
     """Ask torch which of its kernels runs causal attention at a place."""
-    q = torch.empty(1, 2, 128, head_width, dtype=place.dtype, device=place.device_type, requires_grad=place.training)
+    q = torch.empty(1, 2, 128, 64, dtype=place.dtype, device=place.device_type, requires_grad=place.training)
     choose: Any = getattr(torch, "_fused_sdp_choice")  # noqa: B009  # as scaled_dot_product_attention itself asks
     backend = SDPBackend(choose(q, q, q, attn_mask=None, dropout_p=0.0, is_causal=True))
     return KERNEL_NAMES.get(backend.name, backend.name.lower())

@@ -1,6 +1,6 @@
 """A run's model with its adapter, on the meta device and trained, and the strategy that spreads it over ranks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,10 @@ def adapter_of(node: Node | None) -> Lora | None:
     return None if node is None or gives_nothing(node.target) else node.build()
 
 
-def planned_model(config: RunConfig, build: Callable[[], LanguageModel] | None = None) -> LanguageModel:
+def planned_model(config: RunConfig) -> LanguageModel:
     """Build the model of a run on the meta device as it is trained: with its adapter's parameters, others frozen."""
     with torch.device("meta"):
-        model: LanguageModel = (build or config.model.build)()
+        model: LanguageModel = config.model.build()
     adapter = adapter_of(config.adapter)
     return model if adapter is None else adapter.attach(model, seed=config.seed)
 
