@@ -1,8 +1,11 @@
 """Join the ranks of a job, check that they train the same run, and let rank 0 decide for all."""
 
 import atexit
+import contextlib
 import os
 import sys
+import time
+import uuid
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -66,21 +69,42 @@ def _as_torchrun(outer: OuterLauncher, environment: Mapping[str, str]) -> dict[s
 
 
 def _store_of(outer: OuterLauncher, environment: Mapping[str, str], timeout: timedelta) -> dist.Store | None:
-    """Return the ranks' meeting place; None leaves the choice to torch.
+    """Return the store where the ranks meet; None leaves the choice to torch.
 
-    torchrun's agent keeps its store over restarts, with the addresses of ranks that are gone, and the next ones wait
-    for these (torch 2.13); so each start gets its own prefix.
+    torchrun's agents keep their store over restarts, with the addresses of ranks that are gone (torch 2.13).
     """
     if outer.store_file:
         for backend in ("GLOO", "NCCL"):  # against an environment meant for jobs of several nodes
             os.environ[f"{backend}_SOCKET_IFNAME"] = LOOPBACK
         return dist.FileStore(str(outer.store_file), outer.world_size)
-    start = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if start == "0" or environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
     store = dist.TCPStore(host, port, outer.world_size, is_master=False, timeout=timeout)
-    return dist.PrefixStore(f"start_{start}", store)
+    deadline = time.monotonic() + timeout.total_seconds()
+    return dist.PrefixStore(_name_of_start(store, outer.rank, outer.world_size, deadline=deadline), store)
+
+
+def _name_of_start(store: dist.Store, rank: int, world_size: int, *, deadline: float) -> str:
+    """Return a name that the ranks of this start share with no earlier one.
+
+    The agents' counts of restarts differ once a node has come back. So rank 0 names the start, and lists the ranks that
+    it sees until each has found itself in the list: an entry may be of an earlier start.
+    """
+    own = uuid.uuid4().hex
+    store.set(f"rank_{rank}", own)
+    while time.monotonic() < deadline:
+        if rank == 0:
+            store.set("start", " ".join(store.get(f"rank_{other}").decode() for other in range(world_size)))
+            with contextlib.suppress(dist.DistStoreError):
+                store.wait([f"{own}_{other}" for other in range(1, world_size)], timedelta(seconds=1))
+                return own
+        elif own in (listed := store.get("start").decode().split()):
+            store.set(f"{listed[0]}_{rank}", "")
+            return listed[0]
+        else:
+            time.sleep(0.05)
+    raise dist.DistStoreError(f"{world_size} ranks did not meet in time")
 
 
 def leave() -> None:
