@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -58,12 +58,22 @@ def num_steps(folder: Path) -> int:
     return path.read_bytes().count(b'"train/loss"') if path.exists() else 0
 
 
-def wait_for_steps(folder: Path, number: int) -> None:
-    """Wait until that many more steps have been logged."""
-    number, deadline = num_steps(folder) + number, time.monotonic() + WAIT_SECONDS
-    while num_steps(folder) < number:
+def is_open(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def until(happened: Callable[[], bool], folder: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not happened():
         assert time.monotonic() < deadline, (folder / "node.log").read_text()[-3000:]
         time.sleep(0.1)
+
+
+def wait_for_steps(folder: Path, number: int) -> None:
+    """Wait until that many more steps have been logged."""
+    number += num_steps(folder)
+    until(lambda: num_steps(folder) >= number, folder)
 
 
 @pytest.mark.distributed
@@ -75,6 +85,7 @@ def test_a_lost_node_leaves_the_run_to_the_other_and_joins_it_again(tmp_path: Pa
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with node(tmp_path, port) as kept:
+        until(lambda: is_open(port), tmp_path)  # the first agent keeps the meeting place
         with node(tmp_path, port) as lost:
             wait_for_steps(tmp_path, 15)
             lose(lost)
