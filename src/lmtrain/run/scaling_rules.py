@@ -9,10 +9,10 @@ from lmtrain.accounting.scaling_laws.depth_scaling import depth_scaling
 from lmtrain.accounting.scaling_laws.mup import Update, WidthTransfer
 from lmtrain.accounting.scaling_laws.mup import width_transfer as factors_of
 from lmtrain.errors import wrong
-from lmtrain.run.compose.group_options import file_values
+from lmtrain.run.compose.group_options import file_values, one_of, words_of
 from lmtrain.run.compose.paths import option_names
 from lmtrain.run.schema.check import check_value
-from lmtrain.run.schema.facts import facts_of, options_saying
+from lmtrain.run.schema.facts import facts_of
 from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.signatures import default_settings
 from lmtrain.run.schema.targets import word_of
@@ -22,7 +22,6 @@ OF_TABLES: Final = ("optimizer.embedding_lr", "optimizer.head_lr")
 RATES: Final = ("optimizer.lr", *OF_TABLES, "optimizer.vector_lr")
 # AdamW's 3e-3 at a width of 128 is 3e-4 at 4,096 and 1.9e-4 at 8,192; Llama 3 took 3e-4 and 1.5e-4.
 WIDTH_EXPONENT: Final = 2 / 3
-OPTIMIZERS: Final = "lmtrain.optim"
 # Options of a Llama without a rule in the tables, or with a rule unlike their neighbours'.
 WITHOUT_RULE: Final = {
     "tie_embeddings": "a head and a table want different rates",
@@ -122,11 +121,10 @@ def _update(node: Mapping[str, Any], found: OptimizerFacts | None) -> Update:
     if found is not None and found.update is not None:
         return found.update
     reason = OptimizerFacts.without_rule if found is None else found.without_rule
-    with_rule = [
-        target.rpartition(".")[2] for target, facts in options_saying(OPTIMIZERS, OptimizerFacts) if facts.update
-    ]
     rule = f"one with a rule for scaling=width_transfer ({reason})"
-    raise wrong("optimizer", rule, word_of(node), f"one of optimizer={', '.join(with_rule)}")
+    raise wrong(
+        "optimizer", rule, word_of(node), one_of(words_of(OptimizerFacts, lambda other: other.update is not None))
+    )
 
 
 def _of_model(settings: dict[str, Any], factors: WidthTransfer) -> dict[str, float]:

@@ -8,10 +8,8 @@ returns them; it takes those that it asks for. Of the module only these and its 
 import __future__
 
 import ast
-import importlib.util
-import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
@@ -81,17 +79,6 @@ def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[s
             f"{_snake_case(name).upper()}_FACTS = {kind.__name__}(...) next to it in {module.replace('.', '/')}.py."
         )
     return found
-
-
-def options_saying(package: str, kind: type[F]) -> Iterator[tuple[str, F]]:
-    """Give the targets with such facts in a package, and their facts at default settings."""
-    spec = importlib.util.find_spec(package)
-    for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else None, prefix=f"{package}."):
-        for name, found in sorted(_described(module.name).items()):
-            if isinstance(found, kind):
-                yield f"{module.name}.{name}", found
-            elif callable(found) and found.__annotations__.get("return") == kind.__name__:
-                yield f"{module.name}.{name}", found()
 
 
 @cache

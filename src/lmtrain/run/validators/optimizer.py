@@ -12,13 +12,11 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, wrong
 from lmtrain.optim.schedules import ramp_steps
-from lmtrain.run.compose.group_options import one_of, words_of
+from lmtrain.run.compose.group_options import file_values, one_of, words_of
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.facts import options_saying
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import gives_nothing, setting_names
 
-OWN: Final = "lmtrain.optim"
 CPU_OFFLOAD: Final = "optimizer_cpu_offload"
 ROUNDING: Final = "stochastic_rounding"
 RAMPS: Final = ("warmup", "warmdown")
@@ -32,10 +30,10 @@ def require_settings(config: RunConfig) -> None:
     if found is None:
         return
     if config.spread.cuts_parameters and not found.takes_shards:
-        cut = {word.rpartition(".")[2] for word, each in options_saying(OWN, OptimizerFacts) if each.takes_shards}
+        cut = one_of(words_of(OptimizerFacts, lambda optimizer: optimizer.takes_shards))
         whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
         rule = f"one of whole parameters with optimizer={option}"
-        raise wrong("strategy", rule, config.strategy.word, f"{whole}, or one of optimizer={', '.join(sorted(cut))}")
+        raise wrong("strategy", rule, config.strategy.word, f"{whole}, or {cut}")
     if found.averages_steps:
         rule = f"without decay with optimizer={option}"
         config.require_option(ScheduleFacts, lambda schedule: not schedule.decays, rule, unstated=ScheduleFacts())
@@ -86,8 +84,8 @@ def rate_line(config: RunConfig) -> str | None:
 def require_rounding(config: RunConfig) -> None:
     """Refuse `precision.stochastic_rounding` with an optimizer that cannot round its updates at random."""
     if config.precision.get(ROUNDING) and ROUNDING not in setting_names(config.optimizer.target):
-        targets = [target for target, _ in options_saying(OWN, OptimizerFacts) if ROUNDING in setting_names(target)]
-        known = " and ".join(f"optimizer={target.rpartition('.')[2]}" for target in targets)
+        words = words_of(OptimizerFacts, lambda _: True)
+        known = one_of([word for word in words if ROUNDING in setting_names(file_values(word)["_target_"])])
         raise wrong(f"precision.{ROUNDING}", f"false with optimizer={config.optimizer.word}", "true", known)
 
 
