@@ -3,7 +3,7 @@
 import difflib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ def find_run(path: Path) -> Path:
     """Return the folder of the one run that a path names."""
     found = find_runs([path])
     if len(found) > 1:
-        raise ConfigurationError(f"{path} holds {len(found)} runs; name one of them, for example {of_folder(path)}.")
+        raise ConfigurationError(f"{path} holds {len(found)} runs; name one of them, for example {nearest_run(path)}.")
     return found[0]
 
 
@@ -82,11 +82,13 @@ def _runs_below(path: Path) -> list[Path]:
 
 
 def nearest_run(path: Path, *, is_run: Callable[[Path], bool] = has_status) -> Path | None:
-    """Return the run that a path probably means: of a file in it, in the folder, or of a similar name near it."""
+    """Return the run that a path probably means: of a file in it, the newest in it, or of a similar name near it."""
     path = shown_path(path)
     around = (*path.parents[:DEEPEST], path.parent / RUNS / path.name)
-    if run := next((each for each in around if is_run(each)), None) or of_folder(path, is_run=is_run):
+    if run := next((each for each in around if is_run(each)), None):
         return run
+    if below := [run for run in runs_in(path.absolute()) if is_run(run)]:
+        return shown_path(max(below, key=lambda run: (has_checkpoint(run), (run / "status.json").stat().st_mtime)))
     for root in dict.fromkeys((path.parent, RUNS)):
         names = [each.name for each in root.iterdir() if each.is_dir() and each != path] if root.is_dir() else []
         for name in difflib.get_close_matches(path.name, names, n=MOST_TRIED):
@@ -99,17 +101,3 @@ def nearest_words(path: Path) -> str:
     """Return " Did you mean 'x'?" with the nearest run, nothing without one."""
     near = nearest_run(path)
     return did_you_mean([str(near)] if near else [])
-
-
-def of_folder(path: Path, *, is_run: Callable[[Path], bool] = has_status) -> Path | None:
-    """Return a run in a sweep's or a pipeline's folder: the newest that trained."""
-    found = newest_trained(run for run in runs_in(path.absolute()) if is_run(run))
-    if found is None:
-        return None
-    inside = found.is_relative_to(path.absolute())
-    return path / found.relative_to(path.absolute()) if inside else path.parent / found.name
-
-
-def newest_trained(runs: Iterable[Path]) -> Path | None:
-    """Return the run that changed last, of those with a checkpoint if there are any; None without a run."""
-    return max(runs, key=lambda run: (has_checkpoint(run), (run / "status.json").stat().st_mtime), default=None)

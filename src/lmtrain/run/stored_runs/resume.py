@@ -13,7 +13,7 @@ from lmtrain.accounting.observed.time_accounts import device_seconds
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.report.runs.attempts import read_attempts
-from lmtrain.report.runs.find import of_folder
+from lmtrain.report.runs.find import nearest_run
 from lmtrain.run.stored_runs.find_run import (
     CHECKPOINTS,
     is_run,
@@ -133,7 +133,7 @@ def _nothing_to_resume(run_folder: Path) -> ConfigurationError:
 def _no_checkpoint(path: Path) -> ConfigurationError:
     if is_run(path) and not may_have_checkpoint(path):
         return not_trained(path, key="resume")
-    nearest = of_folder(path)
+    nearest = nearest_run(path)
     return missing_checkpoint(path, key="resume") or ConfigurationError(
         f"resume: must be auto, must, never, or the folder of a checkpoint or a run, got {path}."
         f"{suggest(str(path), ('auto', 'must', 'never'))}"
