@@ -1,7 +1,11 @@
 """A pipeline's report card."""
 
-from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
+from types import SimpleNamespace
+from typing import Any
 
+from lmtrain.report.report_card import Card, CardStage, card_page, card_text
+
+LEDGER: Any = SimpleNamespace(time=SimpleNamespace(wall_seconds=90.0, goodput=0.8), tokens=2_000_000, usd=1.25)
 SAMPLE = {"asked": "a | <b>?", "said": "<i>two\nlines"}
 
 
@@ -13,7 +17,7 @@ STAGES = [
         run="base",
         scores={},
         was_done=True,
-        account=StageAccount(seconds=90.0, tokens=2_000_000, goodput=0.8, usd=1.25),
+        account=LEDGER,
     ),
     CardStage(
         name="asked",

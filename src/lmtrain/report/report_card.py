@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.ledger import RunLedger
 from lmtrain.report.markup import section, table, tag, tiles, web_page
 
 HEAD: Final = ("stage", "time", "tokens with loss", "work in steps", "dollars", "command")
@@ -12,16 +13,6 @@ NOTE: Final = "Behind ± is the standard error over the items scored."
 # On a phone a score and its error stay on one line, and the long names of scores leave room for them.
 STYLE: Final = ".scores td{min-width:8.5rem}.scores th[scope=row]{min-width:7rem;overflow-wrap:anywhere}"
 Scores = Mapping[str, Mapping[str, Any]]  # by name: a `score`, and maybe its `standard_error`, `guess`, `samples`
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageAccount:
-    """A training's ledger in short: seconds of the clock, tokens with loss, goodput, and dollars if known."""
-
-    seconds: float
-    tokens: int
-    goodput: float
-    usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +28,12 @@ class CardStage:
     run: str
     scores: Scores
     was_done: bool = False
-    account: StageAccount | None = None
+    account: RunLedger | None = None
 
     @property
     def shown_seconds(self) -> float | None:
         """Return the clock of a training's ledger, of another stage the seconds of its tries."""
-        return self.seconds if self.account is None else self.account.seconds
+        return self.seconds if self.account is None else self.account.time.wall_seconds
 
     @property
     def cells(self) -> list[str]:
@@ -53,7 +44,7 @@ class CardStage:
         if (account := self.account) is None:
             return [self.name, time, "", "", "", self.command]
         usd = "" if account.usd is None else format_quantity(account.usd, "usd")
-        return [self.name, time, format_quantity(account.tokens), f"{account.goodput:.0%}", usd, self.command]
+        return [self.name, time, format_quantity(account.tokens), f"{account.time.goodput:.0%}", usd, self.command]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,8 +72,10 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def file_lock(path: Path, *, wait_seconds: float, refusal: str = "") -> Generator[None]:
+def file_lock(path: Path, *, wait_seconds: float = 3.0, refusal: str = "") -> Generator[None]:
     """Hold the lock file at path while the body runs; in it stand this process's number and machine.
+
+    It waits a little: a killed process needs a moment to be gone.
 
     This is a record lock: unlike flock it is not inherited by forked loader workers, which outlive a killed run for a
     moment.

@@ -170,7 +170,6 @@ def _run(row: dict[str, Any]) -> SweepRun:
 
 
 LOCK: Final = ".lock"
-WAIT_SECONDS: Final = 5.0  # a killed process needs a moment to be gone
 
 
 @contextmanager
@@ -186,7 +185,7 @@ def held_sweep(folder: Path) -> Generator[None]:
         f"{folder} is a sweep under way in process HOLDER; wait for it, stop it (lmtrain stop), or choose another "
         "run.name."
     )
-    with file_lock(folder / LOCK, wait_seconds=WAIT_SECONDS, refusal=refusal):
+    with file_lock(folder / LOCK, refusal=refusal):
         forget_stop(folder)
         yield
 

@@ -3,15 +3,14 @@
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import Unit, format_count, format_quantity
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.json_output import print_json
-from lmtrain.report.ledger import read_ledger
-from lmtrain.report.report_card import Card, CardStage, StageAccount, card_page, card_text
+from lmtrain.report.ledger import RunLedger, read_ledger
+from lmtrain.report.report_card import Card, CardStage, card_page, card_text
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.pipelines.plan import plan_pipeline, require_stages
 from lmtrain.run.pipelines.run import EndedStage, done_stages, run_preflight, run_stages
@@ -22,7 +21,6 @@ from lmtrain.tracking.run_folder import shown_path
 from lmtrain.tracking.scores import tell_mlflow
 
 LOCK: Final = ".lock"
-WAIT_SECONDS: Final = 3.0  # a killed process needs a moment to be gone
 
 HELP = """usage: {program} [pipeline=NAME] [KEY=VALUE ...] [--plan] [--json]
 
@@ -58,7 +56,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     require_stages(read, _readers())
     read.folder.mkdir(parents=True, exist_ok=True)
     busy = f"{read.folder} is being run by process HOLDER; wait for it, or choose another run.name."
-    with file_lock(read.folder / LOCK, wait_seconds=WAIT_SECONDS, refusal=busy):
+    with file_lock(read.folder / LOCK, refusal=busy):
         return _run(read, is_json=asked.json)
 
 
@@ -91,7 +89,7 @@ def card_of(read: CommandPipeline, before: Mapping[str, EndedStage]) -> Card:
             run=stage.of or stage.name,
             scores=done[stage.name].scores if stage.name in done else {},
             was_done=stage.name in done and done[stage.name] == before.get(stage.name),
-            account=_account(read.output(stage)) if stage.verb == TRAIN and stage.name in done else None,
+            account=_ledger(read.output(stage)) if stage.verb == TRAIN and stage.name in done else None,
         )
         for stage in read.stages
     ]
@@ -113,17 +111,17 @@ def keep_card(read: CommandPipeline, card: Card) -> str | None:
 
 def _facts(stage: CardStage) -> dict[str, Any]:
     """Return a stage of the card, for a script."""
-    account = {} if stage.account is None else asdict(stage.account)
-    return {**account, "seconds": stage.shown_seconds, "was_done": stage.was_done, "scores": stage.scores}
+    facts = {"seconds": stage.shown_seconds, "was_done": stage.was_done, "scores": stage.scores}
+    if (found := stage.account) is None:
+        return facts
+    return {**facts, "tokens": found.tokens, "goodput": found.time.goodput, "usd": found.usd}
 
 
-def _account(run: Path) -> StageAccount | None:
+def _ledger(run: Path) -> RunLedger | None:
     try:
-        found = read_ledger(run)
+        return read_ledger(run)
     except ConfigurationError:  # it keeps none
         return None
-    seconds = found.time.wall_seconds
-    return StageAccount(seconds=seconds, tokens=found.tokens, goodput=found.time.goodput, usd=found.usd)
 
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:

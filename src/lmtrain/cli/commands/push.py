@@ -12,7 +12,6 @@ from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import find_job
 
 LOCK: Final = "push.lock"
-WAIT_SECONDS: Final = 3.0  # a killed process needs a moment to be gone
 
 
 def push(words: list[str], *, program: str = "lmtrain push") -> int:
@@ -28,13 +27,8 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
 
     token = require_repository(asked.repository)
     (run / PUSH_FOLDER).mkdir(exist_ok=True)
-
-    lock = file_lock(
-        run / PUSH_FOLDER / LOCK,
-        wait_seconds=WAIT_SECONDS,
-        refusal=f"{run} is being pushed by process HOLDER; wait for it.",
-    )
-    with lock:
+    busy = f"{run} is being pushed by process HOLDER; wait for it."
+    with file_lock(run / PUSH_FOLDER / LOCK, refusal=busy):
         folder = make_push_folder(asked.run, weights=asked.weights, allowed=asked.allow_target)
         sent = send_folder(folder, asked.repository, token=token, is_public=asked.public, message=run.name)
         shutil.rmtree(folder, ignore_errors=True)
