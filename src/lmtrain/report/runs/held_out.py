@@ -8,7 +8,7 @@ from typing import Any, Final
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES, averaged
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import OF_VALIDATION, Point, held_out_bytes, newest_point
-from lmtrain.tracking.sweep_file import ASSISTANT, UNKNOWN, WHOLE, HeldOutText
+from lmtrain.tracking.sweep_file import UNKNOWN, WHOLE, HeldOutText
 
 AFTER: Final = "after training"
 MUCH_MORE: Final = 1.01  # times the bytes: two scores are of different parts of a text
@@ -19,34 +19,32 @@ COMPRESSORS: Final = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_by
 class HeldOutScore:
     """Bits per byte of a held-out text, before training (if measured) and after.
 
-    `whole_bytes` are those of the split, `num_bytes` those scored: of conversations (`is_assistant`) the assistant's
-    words. `references` are compressors' results by name, of the whole text.
+    `references` are compressors' results by name, of the whole text.
     """
 
+    text: HeldOutText
     before: float | None
     after: float
-    num_bytes: int
-    whole_bytes: int
     context_tokens: int
     references: dict[str, float]
-    is_assistant: bool = False
     after_averaged: float | None = None  # of the average of the weights
     after_words: str = AFTER  # or "after step N" if the run trained on without a newer score
 
     @property
     def part_words(self) -> str:
         """Name the part of the text that the model read, and its bytes."""
-        if self.is_assistant:
-            return f"{ASSISTANT}, {self.num_bytes:,} of {self.whole_bytes:,} bytes"
-        share = self.num_bytes / self.whole_bytes if self.whole_bytes else 1.0
-        return f"{'all' if share >= WHOLE else f'the first {share:.1%}'}, {self.num_bytes:,} bytes"
+        text = self.text
+        if text.is_assistant:
+            return f"{text.read_words} bytes"
+        share = text.num_bytes / text.split_bytes if text.split_bytes else 1.0
+        return f"{'all' if share >= WHOLE else f'the first {share:.1%}'}, {text.num_bytes:,} bytes"
 
     def worst_first(self) -> list[tuple[str, float]]:
         """Return the model's scores and the compressors', which always read the whole text.
 
         Of conversations compressors read the users' turns too, so their results do not compare and are left out.
         """
-        scores = {} if self.is_assistant else dict(self.references)
+        scores = {} if self.text.is_assistant else dict(self.references)
         if self.before is not None:
             scores["before training"] = self.before
         scores[self.after_words] = self.after
@@ -64,16 +62,12 @@ def held_out_score(
         return None
     last, step = measured[-1].metrics, measured[-1].step
     dataset: dict[str, Any] = read_json(folder / "dataset.json")
-    held_out: dict[str, Any] = dataset.get("splits", {}).get(split, {})
     reference = dataset.get("references", {}).get(split, {})
-    num_bytes = int(last.get(VALIDATION_BYTES, 0))
     after = AFTER if step >= last_step else f"after step {step:,}"
     return HeldOutScore(
+        text=held_out_text(folder, points, split=split),
         before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 < step else None,
         after=last[BITS_PER_BYTE],
-        num_bytes=num_bytes,
-        whole_bytes=held_out.get("text_bytes", num_bytes),
-        is_assistant=is_assistant(held_out),
         context_tokens=plan.get("batch", {}).get("context_tokens", 0),
         references={name: reference[key] for name, key in COMPRESSORS.items() if reference.get(key)},
         after_averaged=last.get(averaged(BITS_PER_BYTE)),
