@@ -150,7 +150,10 @@ def exposed_shares(activities: Sequence[Activity], *, has_stages: bool = False) 
     once, experts come first, then other stages.
     """
     kernels = [each for each in activities if each.is_on_gpu and not each.is_annotation]
-    is_message = _is_nccl if kernels else _is_gloo
+
+    def is_message(activity: Activity) -> bool:
+        return "nccl" in activity.name.lower() if kernels else activity.name.startswith("gloo:")
+
     marked = [each.span for each in activities if each.is_annotation and each.name == EXPERTS]
     messages = [each for each in kernels or activities if is_message(each)]
     waits: dict[Kind, list[Interval]] = {"expert_wait": [], "pipeline_bubble": [], "communication": []}
@@ -173,14 +176,6 @@ def exposed_shares(activities: Sequence[Activity], *, has_stages: bool = False) 
         if waited := covered(busy) - before:
             shares[kind] = waited / seconds
     return shares
-
-
-def _is_nccl(activity: Activity) -> bool:
-    return "nccl" in activity.name.lower()
-
-
-def _is_gloo(activity: Activity) -> bool:
-    return activity.name.startswith("gloo:")
 
 
 def covered(intervals: Iterable[Interval]) -> float:

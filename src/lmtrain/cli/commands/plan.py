@@ -8,7 +8,7 @@ from lmtrain.cli.fleet_terms import FLEET_TERMS, is_fleet
 from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.json_output import print_json
-from lmtrain.run.planning.plan import PlannedRun, planned_runs
+from lmtrain.run.planning.plan import planned_runs
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.task import require_parts_of_task
 from lmtrain.training.lean_import import collecting_later
@@ -40,7 +40,7 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
 
         return plan_fleet(words, as_json=asked.json)
     with collecting_later():  # garbage is a fifteenth of its time
-        found = planned(words)
+        found = planned_runs(words, more_checks=_require_start)
         if asked.json:
             for run in found:
                 print_json(run.to_json())
@@ -53,18 +53,13 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
     return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
 
 
-def planned(words: list[str]) -> list[PlannedRun]:
-    """Plan the config of a command line, or each config of a sweep, as `lmtrain plan` does."""
-    return planned_runs(words, more_checks=_require_start)
-
-
 def plan_json(words: list[str]) -> list[dict[str, Any]]:
     """Return the objects that `lmtrain plan WORDS --json` prints, one per config of a sweep."""
     if is_fleet(words):
         from lmtrain.cli.commands.fleet import fleet_of
 
         return [fleet_of(words).to_json()]
-    return [run.to_json() for run in planned(words)]
+    return [run.to_json() for run in planned_runs(words, more_checks=_require_start)]
 
 
 def _require_start(config: RunConfig) -> None:
