@@ -63,7 +63,8 @@ class EventLog:
         try:
             yield
         finally:
-            self.add(name, unix_seconds(began), time.monotonic() - began, **fields)
+            start, seconds = unix_seconds(began), time.monotonic() - began
+            self._write({"name": name, "start": round(start, 6), "seconds": round(seconds, 6), **fields})
 
     @contextlib.contextmanager
     def pause(self, name: str, **fields: str | float) -> Generator[None]:
@@ -87,10 +88,6 @@ class EventLog:
             self.last_pauses[name] = max(0.0, seconds - compiled)
             if outer is None:
                 self.paused_seconds += seconds
-
-    def add(self, name: str, start: float, seconds: float, **fields: str | float) -> None:
-        """Record a span measured elsewhere; start in unix seconds."""
-        self._write({"name": name, "start": round(start, 6), "seconds": round(seconds, 6), **fields})
 
     def mark(self, name: str, **fields: str | float) -> None:
         """Record a moment."""

@@ -16,7 +16,6 @@ from lmtrain.parallel.compilation import blocks, chosen_parts, is_shallow, missi
 from lmtrain.precision.policy import Precision
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.optimizer import require_float8_head, require_rounding
-from lmtrain.tracking.events import EventLog
 from lmtrain.training.context import RunContext
 
 
@@ -26,14 +25,6 @@ class FittedAttention:
 
     kernel: Attention | None = None
     line: str = ""
-
-    def tell(self, events: EventLog, *, rank: int) -> None:
-        """Log once the kernel's name, and why no other runs."""
-        if self.kernel is None:
-            return
-        events.mark("attention", kernel=self.line)
-        if rank == 0:
-            print(f"attention={self.line}", flush=True)
 
 
 def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAttention:

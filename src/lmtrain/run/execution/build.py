@@ -103,8 +103,8 @@ def build_run(
     )
     place_phases(datamodule, context.plan.horizon.steps, read=read)
     line = line or compilation_line(config, model)
-    print_lines(datamodule, context.plan, config, line, model.start_line, rank=rank)
-    fitted.tell(context.events, rank=rank)
+    attention = f"attention={fitted.line}" if fitted.line else None
+    print_lines(datamodule, context.plan, config, line, model.start_line, attention, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
     context.resolved.update(

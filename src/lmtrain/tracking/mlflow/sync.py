@@ -17,18 +17,17 @@ def sync(
     run_folder: Path,
     *,
     tracking_uri: str | None = None,
-    experiment: str | None = None,
     seconds: float = SYNC_SECONDS,
 ) -> str | None:
     """Replay a run into MLflow; points already there are not sent again. Return its id there.
 
-    None means where the run was tracked before.
+    `tracking_uri` None is where the run was tracked before.
 
     Raises:
         ConfigurationError: run_folder is not a run, names a store that nobody here typed, or lacks its password.
         EnvironmentProblem: The server still does not answer after about `seconds`.
     """
-    store = tracked_store(run_folder, tracking_uri=tracking_uri, experiment=experiment)
+    store = tracked_store(run_folder, tracking_uri=tracking_uri)
     if tracking_uri:
         remember_server(tracking_uri)
     folder = RunFolder(run_folder)
@@ -40,7 +39,7 @@ def sync(
     return state.run_id
 
 
-def tracked_store(run_folder: Path, *, tracking_uri: str | None = None, experiment: str | None = None) -> Store:
+def tracked_store(run_folder: Path, *, tracking_uri: str | None = None) -> Store:
     """Return the store that a run was tracked in, or the one typed."""
     folder = RunFolder(run_folder)
     identity = folder.read_identity()
@@ -50,7 +49,7 @@ def tracked_store(run_folder: Path, *, tracking_uri: str | None = None, experime
     stored = identity.get("mlflow")
     stored = cast("dict[str, object]", stored) if isinstance(stored, dict) else {}
     uri = tracking_uri or _stored_address(folder, stored.get("tracking_uri"))
-    name = experiment or str(resolve_references(stored.get("experiment") or "lmtrain"))
+    name = str(resolve_references(stored.get("experiment") or "lmtrain"))
     for key, value in {"tracking_uri": uri, "experiment": name}.items():
         _require_known(value, key=f"logger.{key}")
     return Store(folder.known_root(), uri, name)
