@@ -11,7 +11,6 @@ from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling_laws.depth_scaling import (
     HEAD_WIDTH,
     VALUE_GATE_WIDTH,
-    WIDTH_PER_LAYER,
     nano_width,
     value_embedding_layers,
 )
@@ -95,15 +94,7 @@ def nano_settings(
     }
 
 
-NANO_FACTS: Final = ScalingFacts(
-    carries_over="depth",
-    sets={
-        "num_layers": 1,
-        "width": WIDTH_PER_LAYER,
-        "num_heads": WIDTH_PER_LAYER / HEAD_WIDTH,
-        "feed_forward_width": 4 * WIDTH_PER_LAYER,
-    },
-)
+NANO_FACTS: Final = ScalingFacts(carries_over="depth")
 
 
 def skip_start(depth: int) -> SkipStart:

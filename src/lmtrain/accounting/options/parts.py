@@ -1,7 +1,7 @@
 """Facts of the smaller options; silence is the plain case, each class without arguments."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from lmtrain.accounting.options.ranges import require_count
@@ -237,14 +237,10 @@ class AverageFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingFacts:
-    """The rule for carrying a model's settings over to its other sizes.
-
-    `sets` are the sizes that one number, `carries_over`, sets: each at 1, by its name in other models.
-    """
+    """The number, depth or width, by which a model's settings are carried over to its other sizes."""
 
     group: ClassVar[str] = "model"
     carries_over: Literal["depth", "width"] | None = None
-    sets: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, kw_only=True)
