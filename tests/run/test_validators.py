@@ -119,6 +119,25 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
         "strategy=context +model.num_future_tokens=1",
         r"use strategy=fsdp",
     ),
+    # what a built model would refuse: a plan asks none
+    (
+        planned_setting,
+        "model=nemotron_h_8b cluster=h100_8x strategy=tensor",
+        "model.recurrent_layers.num_groups=1 strategy.tensor_size=2",
+        r"model\.recurrent_layers\.num_groups=1 into parts",
+    ),
+    (
+        planned_setting,
+        "model=mixtral_8x7b cluster=h100_8x strategy=fsdp strategy.expert_size=2",
+        "cluster.devices_per_node=6 batch.tokens_per_step=49152",
+        r"strategy\.expert_size=2: each expert's gate_up must divide over 3 ranks",
+    ),
+    (
+        planned_setting,
+        "model=deepseek_v3 cluster=h100_8x model.num_future_tokens=0 strategy=pipeline compile=none",
+        "model.num_future_tokens=1",
+        r"^model\.num_future_tokens: must be 0 .*Did you mean strategy=fsdp",
+    ),
     (require_parts, "strategy=fsdp trainer.devices=2", "strategy=context model=lfm2_350m", r"use strategy=fsdp"),
     (
         require_parts,

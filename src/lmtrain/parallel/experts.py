@@ -24,7 +24,7 @@ from torch.nn import Parameter
 from typing_extensions import override
 
 from lmtrain.accounting.model.memory import shard_axis
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import ExpertMatrices, MixtureOfExperts, TakenRows, inverse
 from lmtrain.parallel import group_sizes
@@ -62,12 +62,8 @@ def require_expert_shares(model: nn.Module, *, num_ranks: int, num_shards: int) 
     layers = expert_layers(model)
     group_sizes.require_expert_shares(num_ranks, layers[0].experts.num_experts if layers else None)
     for layer in layers:
-        for name, parameter in layer.named_parameters(recurse=False):
-            if not any(side % num_shards == 0 for side in parameter.shape[1:]):
-                raise ConfigurationError(
-                    f"strategy.expert_size={num_ranks}: each expert's {name} must divide over {num_shards} ranks, got "
-                    f"{' x '.join(map(str, parameter.shape[1:]))}. Did you mean strategy.expert_size=1?"
-                )
+        sides = {name: parameter.shape[1:] for name, parameter in layer.named_parameters(recurse=False)}
+        group_sizes.require_expert_sides(num_ranks, num_shards, sides)
 
 
 def _mesh_of_a_parameter() -> tuple[Any, Any]:

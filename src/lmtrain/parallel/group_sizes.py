@@ -1,9 +1,10 @@
 """A model's sizes against the ranks that share its layers out: parts of every matrix, or shares of the experts.
 
-The same for a built model and, without torch, for a plan's config; `sizes` are by their settings' names.
+The same for a built model and, without torch, for a plan's config; `sizes` are by their settings' names. Both refuse
+the same models, so that a plan chooses nothing that its run refuses.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lmtrain.errors import ConfigurationError
@@ -41,6 +42,25 @@ def require_expert_shares(num_ranks: int, num_experts: int | None) -> None:
         raise ConfigurationError(
             f"strategy.expert_size={num_ranks} does not divide model.experts.num_experts={num_experts}. Did you mean "
             f"{_nearest(num_ranks, num_experts)}?"
+        )
+
+
+def require_expert_sides(num_ranks: int, num_shards: int, sides: Mapping[str, Sequence[int]]) -> None:
+    """Refuse experts with a matrix that `num_shards` ranks with the same ones cannot cut; `sides` are by its name."""
+    for name, lengths in sides.items():
+        if not any(length % num_shards == 0 for length in lengths):
+            raise ConfigurationError(
+                f"strategy.expert_size={num_ranks}: each expert's {name} must divide over {num_shards} ranks, got "
+                f"{' x '.join(map(str, lengths))}. Did you mean strategy.expert_size=1?"
+            )
+
+
+def require_one_future_token(num_future_tokens: int) -> None:
+    """Refuse modules of future tokens, which no stage of a pipeline has."""
+    if num_future_tokens:
+        raise ConfigurationError(
+            f"model.num_future_tokens: must be 0 with pipeline stages, got {num_future_tokens}. "
+            "Did you mean strategy=fsdp?"
         )
 
 

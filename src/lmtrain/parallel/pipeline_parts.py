@@ -14,6 +14,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.stages import StagedModel
+from lmtrain.parallel.group_sizes import require_one_future_token
 
 NUMBERED: Final = frozenset({"layers", "value_embeddings"})  # modules by the number of their layer
 
@@ -25,11 +26,7 @@ def require_staged(model: nn.Module, *, pipeline: Pipeline) -> None:
             f"model: must be GPT2 or Llama with pipeline stages, got {type(model).__name__}. "
             "Did you mean strategy=fsdp?"
         )
-    if model.num_future_tokens:
-        raise ConfigurationError(
-            f"model.num_future_tokens: must be 0 with pipeline stages, got {model.num_future_tokens}. "
-            "Did you mean strategy=fsdp?"
-        )
+    require_one_future_token(model.num_future_tokens)
     pipeline.require_layers(len(model.blocks))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Final, TypeVar, get_type_hints
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
@@ -96,7 +97,7 @@ class RunConfig:
             got = option_of(kind.group, getattr(self, kind.group).target)
             raise wrong(kind.group, f"one {rule}", got, one_of(words_of(kind, fits, **place)))
 
-    @property
+    @cached_property
     def spread(self) -> ModelSpread:
         """Return the strategy's facts; the plain case where it states none."""
         return self.facts(ModelSpread) or ModelSpread()
@@ -164,15 +165,18 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = (), like:
             raise ConfigurationError(f"{name}={values[name]} is not a key of a run.{suggest(name, KEYS)}")
     if "callbacks" not in values:
         raise ConfigurationError("callbacks: must have an entry, got []; callbacks.NAME=null switches one off.")
-    scalars = {name: check_value(values[name], kind, key=name) for name, kind in SCALARS.items()}
+    scalars = {
+        name: getattr(like, name) if _is_same(name, values, like) else check_value(values[name], kind, key=name)
+        for name, kind in SCALARS.items()
+    }
     _require_scalars(scalars)
     values = {"module": OUR_MODULE, **values}  # a config saved by 0.1.0 names none
     light: dict[str, Any] = {"health": HealthSettings(), "experts": RoutingSettings()}
     for name in LIGHT:
         if name in light and name not in values:
             continue  # a config saved by an earlier version
-        is_same = like is not None and values[name] is like.values.get(name)
-        light[name] = getattr(like, name) if is_same else Node(name, values[name]).checked(allowed).build()
+        same = _is_same(name, values, like)
+        light[name] = getattr(like, name) if same else Node(name, values[name]).checked(allowed).build()
     nodes: dict[str, Any] = {name: Node(name, values[name]) for name in NODES}
     return RunConfig(
         **scalars,
@@ -185,6 +189,10 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = (), like:
         allowed=tuple(allowed),
         values=values,
     )
+
+
+def _is_same(name: str, values: Mapping[str, Any], like: RunConfig | None) -> bool:
+    return like is not None and values[name] is like.values.get(name, values)
 
 
 def _callback(name: str, values: Any) -> Node:

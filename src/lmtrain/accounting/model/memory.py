@@ -6,7 +6,7 @@ Activations are an argument, measured on the real graph elsewhere. Pipeline: arX
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Final, Literal, get_args
 
@@ -238,7 +238,7 @@ class TrainedParameters:
             total += (count - num_whole) * -(-side // num_shards) * (numel // side) // parts
         return total
 
-    @property
+    @cached_property
     def num_stacked(self) -> int:
         """Return the numbers in stacks of matrices: those of experts."""
         return sum(count * math.prod(sides) for sides, count in self._stacks)
@@ -247,7 +247,7 @@ class TrainedParameters:
         """Return the numbers of the experts of one token."""
         return max(0, self.num_stacked - (shape.num_parameters - shape.num_active_parameters))
 
-    @property
+    @cached_property
     def _stacks(self) -> list[tuple[list[int], int]]:
         found = [(_sides(name), count) for name, count in self.tensors.items()]
         return [(sides, count) for sides, count in found if len(sides) == 3 and min(sides) > 1]

@@ -81,7 +81,7 @@ class Setting:
         assert self.known_facts is not None
         return self.known_facts
 
-    @property
+    @cached_property
     def gathered_parameters(self) -> TrainedParameters:
         """Return the parameters that a rank ever gathers: of experts shared out, its own."""
         return self.facts.parameters.shared_out(self.spread.expert_ranks)
@@ -111,7 +111,7 @@ class Setting:
         """Return whether the compiler decides a block's kept activations: under full recomputation it does not."""
         return self.is_compiled and self.recompute.is_cut
 
-    @property
+    @cached_property
     def bytes_of(self) -> PrecisionBytes:
         """Return the bytes of a value by role; sharding casts gathered values and keeps no copy."""
         held = self.precision.bytes_of

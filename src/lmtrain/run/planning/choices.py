@@ -28,6 +28,7 @@ from lmtrain.run.planning.setting import planned_setting, with_facts
 from lmtrain.run.planning.tried_words import NODE, with_words, words_of_devices
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.optimizer import CPU_OFFLOAD, require_settings
+from lmtrain.run.validators.parallelism import require_parts
 
 NEAR: Final = 1.02
 MOST_DEVICES: Final = 16_384
@@ -92,6 +93,7 @@ def weighed(
         setting = setting_of(changed)
         if setting is None:
             return None
+        require_parts(changed, setting.facts.shape)
         batch = changed.divided(changed.batch)
     except ConfigurationError:
         return None

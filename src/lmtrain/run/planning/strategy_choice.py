@@ -23,14 +23,15 @@ from lmtrain.run.planning.choices import (
 )
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.validators.optimizer import require_settings
+from lmtrain.run.schema.signatures import built_class
 from lmtrain.run.validators.task import example_rows
 
 # The largest groups that are tried, by their settings; a tensor group stays within a node.
 MOST: Final[Mapping[str, int]] = {
     "tensor_size": 8, "context_size": 8, "pipeline_size": 16, "expert_size": 64,
 }  # fmt: skip
-MOST_REFUSED: Final = 4  # models are built on paper to ask whether a strategy takes them
+MOST_REFUSED: Final = 4  # models of unknown classes are built to ask whether a strategy takes them
+CUT_BY_SIZES: Final = ("GPT2", "Llama")  # classes that weighing has asked already, by validators/parallelism.py
 MOST_OTHERS: Final = 3  # named next to the choice
 
 
@@ -61,19 +62,30 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
 
 
 def _taken(by_choice: Sequence[Candidate]) -> Candidate | None:
-    """Return the first whose optimizer, layers and parts its strategy takes."""
+    """Return the first whose layers its strategy takes."""
     refused: list[Mapping[str, Any]] = []
     for one in by_choice:
+        if not _asks_model(one.config):
+            return one
         values = one.config.strategy.values
-        if values in refused or (len(refused) > MOST_REFUSED and _asks_model(one.config)):
+        if values in refused or len(refused) > MOST_REFUSED:
             continue
+        from lmtrain.run.builders.model import require_strategy_on_paper  # torch
+
         try:
-            require_parts_of_strategy(one.config)
+            require_strategy_on_paper(one.config)
         except ConfigurationError:
             refused.append(values)
         else:
             return one
     return None
+
+
+def _asks_model(config: RunConfig) -> bool:
+    """Return whether only the built model says that it can be cut: the sizes in its settings do not."""
+    spread = config.spread
+    cuts = max(spread.tensor_ranks, spread.context_ranks, spread.expert_ranks, spread.pipeline.num_stages) > 1
+    return cuts and built_class(config.model.target) not in CUT_BY_SIZES
 
 
 def _reason(config: RunConfig, best: Candidate, by_choice: Sequence[Candidate]) -> str:
@@ -174,21 +186,3 @@ def _strategies(config: RunConfig) -> list[str]:
         return (has_many, *parts, spread.cuts_parameters)
 
     return sorted(words_of(ModelSpread, lambda spread: spread.can_be_chosen), key=turn)
-
-
-def _asks_model(config: RunConfig) -> bool:
-    spread = config.spread
-    return max(spread.tensor_ranks, spread.context_ranks, spread.expert_ranks, spread.pipeline.num_stages) > 1
-
-
-def require_parts_of_strategy(config: RunConfig) -> None:
-    """Let a strategy check the run's optimizer, and one that cuts layers the model too, which needs torch.
-
-    Raises:
-        ConfigurationError: One of them is not for it.
-    """
-    require_settings(config)
-    if _asks_model(config):
-        from lmtrain.run.builders.model import require_strategy_on_paper
-
-        require_strategy_on_paper(config)

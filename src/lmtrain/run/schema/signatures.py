@@ -32,7 +32,8 @@ def setting_names(target: str) -> frozenset[str]:
     return frozenset(_parameters(target))
 
 
-def default_settings(target: str) -> dict[str, Any]:
+@cache
+def default_settings(target: str) -> Mapping[str, Any]:
     """Return the settings with a plain value as default, and the defaults; a computed default is not known here."""
     values: dict[str, Any] = {}
     for name, (_, default) in _parameters(target).items():

@@ -1,5 +1,7 @@
 """Parts of a run unfit for its ranks: their number, shares of a product or a sequence, separate workers."""
 
+from typing import Any
+
 from lmtrain.accounting.model.memory import WAITS
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.optimizer import OptimizerFacts
@@ -10,7 +12,8 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import wrong
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.signatures import gives_nothing
+from lmtrain.run.schema.node import Node
+from lmtrain.run.schema.signatures import default_settings, gives_nothing
 from lmtrain.run.settings import TrainerSettings
 
 
@@ -65,22 +68,50 @@ def require_parts(config: RunConfig, shape: ModelShape | None = None) -> None:
         return
     from lmtrain.parallel import group_sizes  # of such strategies alone
 
-    parts = {part: node.values for part in ("experts", "recurrent_layers") if (node := model.node(part)) is not None}
     if spread.expert_ranks > 1:
-        group_sizes.require_expert_shares(spread.expert_ranks, parts.get("experts", {}).get("num_experts"))
-    if spread.tensor_ranks == spread.context_ranks == 1:
-        return
+        _require_expert_shares(config)
     for name in group_sizes.UNSLICED if spread.context_ranks > 1 else ():
         if model.get(name) or model.node(name) is not None:
             raise group_sizes.no_cuts(name)
     if spread.tensor_ranks == 1:
         return
-    values = dict(model.values) | {f"{part}.{name}": size for part, own in parts.items() for name, size in own.items()}
-    settings = {name: size for name in group_sizes.SIZES[:-1] if type(size := values.get(name)) is int}
-    sizes = {"num_heads": shape.attention[0].num_heads} | settings if shape and shape.attention else settings
     rule = f"that takes a shard of the vocabulary, with strategy={config.strategy.word}"
     config.require_option(LossFacts, lambda loss: loss.takes_shards, rule, unstated=LossFacts())
-    group_sizes.require_parts(spread.tensor_ranks, sizes)
+    heads = {"num_heads": shape.attention[0].num_heads} if shape and shape.attention else {}
+    group_sizes.require_parts(spread.tensor_ranks, heads | _sizes_to_cut(model))
+
+
+def _sizes_to_cut(model: Node) -> dict[str, int]:
+    """Return the sizes of a model that a tensor group cuts, as far as they are among its settings."""
+    from lmtrain.parallel import group_sizes
+
+    experts, recurrent = _settings_of(model, "experts"), _settings_of(model, "recurrent_layers")
+    values = {f"experts.{name}": size for name, size in experts.items()}
+    values |= {f"recurrent_layers.{name}": size for name, size in recurrent.items()}
+    cuts_width = recurrent and not any(name in values for name in group_sizes.OF_STATES)  # the channels of convolutions
+    names = group_sizes.SIZES if cuts_width else group_sizes.SIZES[:-1]
+    values |= model.values
+    return {name: size for name in names if type(size := values.get(name)) is int}
+
+
+def _require_expert_shares(config: RunConfig) -> None:
+    """Refuse experts that groups of ranks cannot share out, and the ranks with the same ones not cut further."""
+    from lmtrain.parallel import group_sizes
+
+    spread, experts = config.spread, _settings_of(config.model, "experts")
+    group_sizes.require_expert_shares(spread.expert_ranks, experts.get("num_experts"))
+    width, inner = config.model.get("width"), config.model.get("feed_forward_width")
+    if type(width) is int and type(inner) is int:
+        matrices = {"gate_up": (2 * inner, width), "down": (width, inner)}
+        biases = {"gate_up_bias": (2 * inner,), "down_bias": (width,)} if experts.get("biases") else {}
+        num_shards = max(1, spread.num_shards(config.num_ranks) // spread.expert_ranks)
+        group_sizes.require_expert_sides(spread.expert_ranks, num_shards, matrices | biases)
+
+
+def _settings_of(model: Node, part: str) -> dict[str, Any]:
+    """Return the settings of a part of a model, its code's defaults among them; empty for a model without it."""
+    node = model.node(part)
+    return {} if node is None else {**default_settings(node.target), **node.values}
 
 
 def require_stages(config: RunConfig) -> None:
@@ -88,6 +119,9 @@ def require_stages(config: RunConfig) -> None:
     pipeline = config.spread.pipeline
     if pipeline.num_stages == 1:
         return
+    from lmtrain.parallel import group_sizes  # of such strategies alone
+
+    group_sizes.require_one_future_token(config.model.get("num_future_tokens") or 0)
     strategy = f"with strategy={config.strategy.word}"
     precision = config.facts(PrecisionFacts, has_bf16=True)
     if precision is not None and not _fits_stages(precision):
