@@ -48,6 +48,8 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("resume=nowhere", ["resume: must be auto", "got nowhere"]),
         ("run.name=../b", ["run.name: must be a path", "'../b'"]),
         ("strategy=ddp trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes: must be 1 without a launcher"]),
+        ("strategy=fsdp strategy.tensor_size=2", ["tensor_size is a setting of strategy=fsdp_tensor, mesh, tensor"]),
+        ("strategy=tensor strategy.shard_size=2", ["unknown key strategy.shard_size", "hsdp, mesh"]),
         ("seed=[1", ["seed=[1"]),
         ("=3", ["GROUP=OPTION"]),
         (

@@ -8,8 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.fsdp import fsdp_facts
-from lmtrain.parallel.mesh import RankGroups, shard_blocks
+from lmtrain.parallel.mesh import RankGroups, mesh_facts, shard_blocks
 
 LOSSES = (CrossEntropy(z_loss_weight=0.01), ChunkedCrossEntropy(z_loss_weight=0.01, chunk_tokens=3))
 VOCAB_SIZE = 61
@@ -48,7 +47,9 @@ def replicated(model: Llama) -> torch.nn.Module:
 
 def sharded(model: Llama, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("data_parallel",))
-    return shard_blocks(model, RankGroups(fsdp_facts(), mesh), spread=fsdp_facts(), compute_dtype=dtype)
+    return shard_blocks(
+        model, RankGroups(mesh_facts(option="fsdp"), mesh), spread=mesh_facts(option="fsdp"), compute_dtype=dtype
+    )
 
 
 def main(rank: int) -> None:

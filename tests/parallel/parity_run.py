@@ -38,15 +38,9 @@ from lmtrain.optim.muon import muon
 from lmtrain.optim.schedules import constant
 from lmtrain.parallel.activation_checkpoint import every_block, selective
 from lmtrain.parallel.compilation import compile_blocks, compile_whole
-from lmtrain.parallel.context import context
 from lmtrain.parallel.diloco import diloco
-from lmtrain.parallel.fsdp import fsdp
-from lmtrain.parallel.fsdp_tensor import fsdp_tensor
-from lmtrain.parallel.hsdp import hsdp
 from lmtrain.parallel.mesh import MeshStrategy, mesh
-from lmtrain.parallel.pipeline import pipeline
 from lmtrain.parallel.replicate import ddp, single
-from lmtrain.parallel.tensor import tensor
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.intervals import is_step_end
@@ -173,13 +167,13 @@ LOSSES = {"plain": CrossEntropy(), "chunked": ChunkedCrossEntropy(chunk_tokens=5
 STRATEGIES: dict[str, Callable[..., Any]] = {
     "single": single,
     "ddp": ddp,
-    "fsdp": partial(fsdp, compute_dtype=torch.float32),
-    "hsdp": partial(hsdp, compute_dtype=torch.float32),
-    "tensor": partial(tensor, compute_dtype=torch.float32),
-    "fsdp_tensor": partial(fsdp_tensor, compute_dtype=torch.float32),
-    "context": partial(context, compute_dtype=torch.float32),
+    "fsdp": partial(mesh, option="fsdp", compute_dtype=torch.float32),
+    "hsdp": partial(mesh, option="hsdp", compute_dtype=torch.float32),
+    "tensor": partial(mesh, option="tensor", compute_dtype=torch.float32),
+    "fsdp_tensor": partial(mesh, option="fsdp_tensor", compute_dtype=torch.float32),
+    "context": partial(mesh, option="context", compute_dtype=torch.float32),
     "diloco": diloco,
-    "pipeline": pipeline,
+    "pipeline": partial(mesh, option="pipeline", compute_dtype=torch.float32),
     "mesh": partial(mesh, compute_dtype=torch.float32),
 }
 

@@ -22,7 +22,7 @@ from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.fsdp import fsdp
+from lmtrain.parallel.mesh import mesh
 from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
@@ -75,7 +75,7 @@ def fit(
 ) -> CausalLMModule:
     """Train a tiny Llama, sharded over the ranks of this job, with two micro-steps a step."""
     num_ranks = dist.get_world_size()
-    parallelism = fsdp(num_ranks=num_ranks, compute_dtype=torch.float32, **settings)
+    parallelism = mesh(option="fsdp", num_ranks=num_ranks, compute_dtype=torch.float32, **settings)
     batch = plan_batches(BATCH, num_ranks=num_ranks)
     with torch.device("meta"):
         model = build_model()

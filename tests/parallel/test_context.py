@@ -16,8 +16,8 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.llama import Llama
 from lmtrain.models.short_convolution import ShortConvolution
-from lmtrain.parallel.context import context_facts
 from lmtrain.parallel.context_slices import require_slices, slice_sequences
+from lmtrain.parallel.mesh import mesh_facts
 from tests.parallel.parity_run import MODELS
 from tests.parallel.strategy_parity import CLIP, Found, require_same, trained
 from tests.ranks import on_ranks
@@ -70,7 +70,7 @@ def test_a_step_exchanges_what_its_facts_say(pair: list[Found], case: int, width
     stream = Stream(
         num_tokens=64, num_bytes=64 * 16 * 4, num_layers=2, share_again=share_again, attention_bytes=64 * 2 * width * 4
     )
-    group, _ = context_facts(context_size=2).collectives(num_ranks=2, stream=stream, **facts)
+    group, _ = mesh_facts(option="context", context_size=2).collectives(num_ranks=2, stream=stream, **facts)
     exchanged = [each.sent for each in pair[case]["sent"][-1] if each.kind == "exchange"]
     assert (group.group, sum(exchanged)) == ("context groups", group.num_bytes)
     assert len(exchanged) == (4 + 2 * share_again) * 2 * 2, "of two layers and two micro-steps"
@@ -112,7 +112,7 @@ def test_a_step_gathers_what_its_facts_say(tmp_path: Path, model: str, num_layer
     facts = {"gathered": 0.0, "num_gradients": 0.0, "micro_steps": 2}
     kv_bytes = 32 * num_layers * 2 * kv_width * 4
     stream = Stream(num_tokens=32, num_bytes=0, num_layers=num_layers, kv_bytes=kv_bytes, num_kv_heads=1)
-    group, *_ = context_facts(context_size=2).collectives(num_ranks=4, stream=stream, **facts)
+    group, *_ = mesh_facts(option="context", context_size=2).collectives(num_ranks=4, stream=stream, **facts)
     messages = [each for each in found["sent"][-1] if each.num_ranks == 2 and each.kind in ("gather", "scatter")]
     assert sum(each.sent for each in messages) == group.num_bytes
     assert len(messages) == group.num_gathers

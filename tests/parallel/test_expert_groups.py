@@ -20,8 +20,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.activation_checkpoint import every_block
 from lmtrain.parallel.experts import expert_layers, require_expert_shares
-from lmtrain.parallel.fsdp import fsdp_facts
-from lmtrain.parallel.mesh import RankGroups, shard_blocks
+from lmtrain.parallel.mesh import RankGroups, mesh_facts, shard_blocks
 from tests.parallel.parity_run import MODELS, VOCAB_SIZE
 from tests.parallel.sent import Sent
 from tests.parallel.strategy_parity import CLIP, RELATIVE, Found, require_same_end, trained
@@ -130,7 +129,7 @@ def small(*, num_experts_per_token: int = 1) -> Llama:
 
 def cut_in_two(model: Llama) -> None:
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("data_parallel", "tensor_parallel"))
-    spread = fsdp_facts(expert_size=2)
+    spread = mesh_facts(option="fsdp", expert_size=2)
     shard_blocks(model, RankGroups(spread, mesh), spread=spread, compute_dtype=torch.float32)
 
 
@@ -181,7 +180,7 @@ def _one_expert_on_each_rank(rank: int) -> None:
         stream = Stream(
             num_tokens=16, num_bytes=0, num_layers=2, share_again=share_again, expert_bytes=16 * 8 * 4 * 2 * 2
         )
-        planned, _ = fsdp_facts(expert_size=2).collectives(
+        planned, _ = mesh_facts(option="fsdp", expert_size=2).collectives(
             num_ranks=2, gathered=0.0, num_gradients=0.0, micro_steps=1, stream=stream
         )
         with Sent() as sent:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmtrain.data.synthetic import synthetic
-from lmtrain.parallel.hsdp import hsdp_facts
+from lmtrain.parallel.mesh import mesh_facts
 from lmtrain.parallel.replicate import ddp, ddp_facts
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpointing.checkpoints import newest_whole
@@ -202,7 +202,7 @@ def test_a_step_sends_what_its_facts_say_by_group(together: list[Found]) -> None
     """
     sizes = {name: weight.numel() for name, weight in together[0]["weights"].items()}
     in_blocks = sum(size for name, size in sizes.items() if name.startswith("layers."))
-    spread, num = hsdp_facts(shard_size=2), sum(sizes.values())
+    spread, num = mesh_facts(option="hsdp", shard_size=2), sum(sizes.values())
     step = {"num_ranks": 4, "gathered": 4 * num, "num_gradients": num, "micro_steps": HSDP_MICRO_STEPS}
     shards, copies = spread.collectives(**step)
     for messages in together[0]["sent"][1:]:  # the first one also gathers gradients to compare

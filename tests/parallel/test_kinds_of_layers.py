@@ -8,7 +8,7 @@ import torch
 
 from lmtrain.accounting.options.strategy import Stream
 from lmtrain.optim.parameter_groups import trained_parameters
-from lmtrain.parallel.tensor import tensor_facts
+from lmtrain.parallel.mesh import mesh_facts
 from tests.parallel.parity_run import CONTEXT_TOKENS, MODELS, VOCAB_SIZE
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
 
@@ -116,7 +116,7 @@ def test_adapters_go_on_from_any_layout(tmp_path: Path) -> None:
 def test_a_step_with_future_tokens_sends_what_its_facts_say(pair: list[Found]) -> None:
     stream = Stream(num_tokens=64, num_bytes=64 * 16 * 4, num_layers=4, num_future_tokens=2)
     facts = {"gathered": 0.0, "num_gradients": 0.0, "micro_steps": 2}
-    (group,) = tensor_facts(tensor_size=2).collectives(num_ranks=2, stream=stream, **facts)
+    (group,) = mesh_facts(option="tensor", tensor_size=2).collectives(num_ranks=2, stream=stream, **facts)
     *messages, _, _, _ = pair[len(CUT) - 1]["sent"][-1]
     assert sum(each.sent for each in messages) == group.gathered_bytes
 
@@ -127,7 +127,7 @@ def test_a_step_sends_what_its_facts_say(pair: list[Found]) -> None:
     model = MODELS["latent"](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)
     stream = Stream(num_tokens=64, num_bytes=64 * 16 * 4, num_layers=3)
     whole = trained_parameters(model).num_whole_in_groups
-    (group,) = tensor_facts(tensor_size=2).collectives(
+    (group,) = mesh_facts(option="tensor", tensor_size=2).collectives(
         num_ranks=2, stream=stream, num_summed=whole, gathered=0.0, num_gradients=0.0, micro_steps=2
     )
     *messages, of_parts, of_loss, of_norm, of_counts = pair[0]["sent"][-1]

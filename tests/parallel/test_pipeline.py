@@ -22,7 +22,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
 from lmtrain.optim.parameter_groups import trained_parameters
-from lmtrain.parallel.pipeline import pipeline_facts
+from lmtrain.parallel.mesh import mesh_facts
 from lmtrain.parallel.pipeline_parts import cut_layers, holders, require_staged
 from lmtrain.parallel.pipeline_run import PipelineRun
 from tests import facts
@@ -97,7 +97,7 @@ def planned_bytes(case: dict[str, Any], *, num_ranks: int) -> dict[str, float]:
     """Return the bytes that a rank of the case sends in a step, by group."""
     with torch.device("meta"):
         model = MODELS[case["model"]](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)
-    spread = pipeline_facts(**case["settings"])
+    spread = mesh_facts(option="pipeline", **case["settings"])
     sequences = case.get("micro_batch_sequences", MICRO["micro_batch_sequences"])
     asked = Batch(context_tokens=16, tokens_per_step=128, micro_batch_sequences=sequences)
     batch = plan_batches(asked, num_ranks=num_ranks, num_stages=2)
@@ -125,7 +125,7 @@ def _received(rank: int) -> None:
     for settings, num_micro_steps in ((TWO, 3), (FOUR, 4), (FOUR | {"schedule": "zbv"}, 4)):
         model, pipeline = (
             MODELS["delta"](vocab_size=VOCAB_SIZE, max_context_tokens=8),
-            pipeline_facts(**settings).pipeline,
+            mesh_facts(option="pipeline", **settings).pipeline,
         )
         model.initialize_weights(torch.Generator().manual_seed(0))
         grid = init_device_mesh("cpu", (1, 2), mesh_dim_names=("copies", "stages"))

@@ -18,7 +18,7 @@ from lmtrain.models.head import LossTotal, OutputHead
 from lmtrain.models.llama import Llama
 from lmtrain.models.mamba import Mamba2
 from lmtrain.models.mixture_of_experts import Experts
-from lmtrain.parallel.tensor import tensor_facts
+from lmtrain.parallel.mesh import mesh_facts
 from lmtrain.parallel.tensor_parallel import require_cuts, vocabulary_shard
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
 
@@ -94,7 +94,7 @@ def test_a_step_sends_what_its_facts_say(pair: list[Found], case: int, share_aga
     """And one message each with small parameters' gradients, the step's loss and tokens, and its norm."""
     facts = {"gathered": 0.0, "num_gradients": 0.0, "micro_steps": 2}
     stream = Stream(num_tokens=64, num_bytes=64 * 16 * 4, num_layers=2, share_again=share_again)
-    (group,) = tensor_facts(tensor_size=2).collectives(num_ranks=2, stream=stream, **facts)
+    (group,) = mesh_facts(option="tensor", tensor_size=2).collectives(num_ranks=2, stream=stream, **facts)
     *messages, of_parts, of_loss, of_norm = pair[case]["sent"][-1]
     assert of_norm.num_bytes == 4
     assert sum(each.sent for each in messages) == group.num_bytes

@@ -25,7 +25,7 @@ from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.llama import Llama
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.schedules import constant
-from lmtrain.parallel.fsdp import fsdp
+from lmtrain.parallel.mesh import mesh
 from lmtrain.parallel.replicate import ddp, single
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision import policy
@@ -83,7 +83,7 @@ def train(strategy: str, micro_batch_sequences: int, steps: int, precision_name:
     strategies: dict[str, Callable[[], Parallelism]] = {
         "single": lambda: single(num_ranks=num_ranks),
         "ddp": lambda: ddp(num_ranks=num_ranks),
-        "fsdp": lambda: fsdp(num_ranks=num_ranks, compute_dtype=precision.compute_dtype),
+        "fsdp": lambda: mesh(option="fsdp", num_ranks=num_ranks, compute_dtype=precision.compute_dtype),
     }
     parallelism = strategies[strategy]()
     data = synthetic(root=str(folder), vocab_size=512, num_tokens=20_000)

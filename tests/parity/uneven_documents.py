@@ -18,7 +18,7 @@ from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.data.packing import BestFit, OneDocument, Packing
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
-from lmtrain.parallel.fsdp import fsdp
+from lmtrain.parallel.mesh import mesh
 from lmtrain.parallel.replicate import ddp, single
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import fp32
@@ -48,7 +48,7 @@ def train(packing: str, micro_batch_sequences: int, steps: int, strategy: str, f
     strategies: dict[str, Callable[[], Parallelism]] = {
         "single": partial(single, num_ranks=num_ranks),
         "ddp": partial(ddp, num_ranks=num_ranks),
-        "fsdp": partial(fsdp, num_ranks=num_ranks, compute_dtype=torch.float32),
+        "fsdp": partial(mesh, option="fsdp", num_ranks=num_ranks, compute_dtype=torch.float32),
     }
     parallelism = strategies[strategy]()
     data = make_dataset(folder / "data", LENGTHS, num_ids=500).folder

@@ -19,7 +19,7 @@ from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.optim.adamw import adamw
-from lmtrain.parallel.fsdp import fsdp
+from lmtrain.parallel.mesh import mesh
 from lmtrain.parallel.replicate import ddp
 from lmtrain.precision import policy
 from lmtrain.training.datamodule import TokenDataModule
@@ -52,7 +52,7 @@ def train(
     batch = plan_batches(Batch(context_tokens=CONTEXT_TOKENS, tokens_per_step=64, micro_batch_sequences=2), num_ranks=2)
     chosen = {
         "ddp": lambda: ddp(num_ranks=2),
-        "fsdp": lambda: fsdp(num_ranks=2, compute_dtype=precision.compute_dtype),
+        "fsdp": lambda: mesh(option="fsdp", num_ranks=2, compute_dtype=precision.compute_dtype),
     }[strategy]()
     plugin = PrecisionPlugin(precision, device_type="cpu", strategy_casts=chosen.casts_parameters)
     calls = 0

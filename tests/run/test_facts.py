@@ -59,7 +59,7 @@ def test_every_option_that_a_plan_counts_on_says_it(group: str) -> None:
 def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_read(elsewhere: str) -> None:
     for target, said in (
         ("lmtrain.parallel.toy.toy", "does not say what it shards and sends"),
-        ("lmtrain.parallel.fsdp.toy", "does not say what it shards and sends"),
+        ("lmtrain.parallel.mesh.toy", "does not say what it shards and sends"),
         ("toy_strategies.hybrid.hsdp", "is not allowed: a target here starts with lmtrain.parallel."),
         ("toy", "is not allowed"),
     ):

@@ -15,12 +15,14 @@ from lmtrain.run.compose.option_files import (
     chosen_rows,
     default_options,
     describe,
+    is_shorthand,
     meanings_in,
     shared_rows,
     target_of,
 )
 from lmtrain.run.compose.paths import group_folders
 from lmtrain.run.schema.signatures import default_settings
+from lmtrain.run.schema.targets import OPTION
 
 HELP_FLAGS: Final = frozenset({"-h", "--help"})
 COLUMNS: Final = 80
@@ -126,7 +128,8 @@ def _option_page(file: Path) -> str:
     for key, (value, comment) in rows.items():
         lines += _hanging(f"  {key}={value}", comment or meanings.get(key, ""), columns=KEY_COLUMNS)
     named = {key.rpartition(".")[2] for key in rows}
-    more = {name: value for name, value in default_settings(target_of(file)).items() if name not in named}
+    settings = {} if is_shorthand(file) else default_settings(target_of(file))
+    more = {name: value for name, value in settings.items() if name not in (OPTION, *named)}
     if more:
         lines += ["", "More settings, with the default of the code:"]
         for name, value in more.items():

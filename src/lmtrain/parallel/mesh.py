@@ -1,12 +1,22 @@
-"""One mesh for every strategy that shards, cuts or stages a model; its sizes are arguments of one option.
+"""One mesh for every strategy that shards, cuts or stages a model; strategy=fsdp and others are its shorthands.
 
-From neighbours to the farthest ranks: a tensor group (which sends most), a context group, the stages of a pipeline, the
-shards of a copy, and copies. A tensor group, a context group and the stages read the same rows. FSDP2 shards a stage's
-parameters, or a tensor group's parts of them, over shards and context groups together.
+From neighbours to the farthest ranks: a tensor group (which sends most, arXiv 2104.04473), a context group, the stages
+of a pipeline, the shards of a copy, and copies. A tensor group, a context group and the stages read the same rows.
+
+- FSDP2 shards a stage's parameters, or a tensor group's parts of them, over shards and context groups together: each
+  rank keeps a slice of every tensor and gathers one block at a time. Copies across shards (HSDP, arXiv 2304.11277
+  section 3.2.2) gather over the fast links of a node alone.
+- A tensor group computes each product together, with sequence parallelism between the products (arXiv 2205.05198) and
+  a loss over shards of the vocabulary.
+- A context group has a slice of each sequence on every rank. Within attention a rank has all of it for a share of the
+  heads, where the group divides them (parallel/ulysses.py), else the keys and values of all tokens
+  (parallel/gathered_keys.py).
+- The stages of a pipeline (arXiv 2104.04473 section 2.2) have some layers each, and hand hidden states on.
+
+Checkpoints have every parameter under its name in the whole model, and go on under any strategy.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final, final
@@ -22,7 +32,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from lmtrain.accounting.model.memory import WAITS, Pipeline, Schedule, shard_axis
-from lmtrain.accounting.options.strategy import ModelSpread, gathered_shards
+from lmtrain.accounting.options.strategy import MeshOption, ModelSpread
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.stages import StagedModel
 from lmtrain.parallel.compilation import compile_blocks
@@ -44,6 +54,7 @@ def mesh(
     *,
     num_ranks: int,
     compute_dtype: torch.dtype,
+    option: MeshOption = "mesh",
     replicate_size: int | None = None,
     shard_size: int | None = None,
     pipeline_size: int = 1,
@@ -58,9 +69,14 @@ def mesh(
 ) -> Parallelism:
     """Spread the model over groups of these sizes; None takes the ranks that the others leave.
 
-    `schedule`, `num_chunks`: as in pipeline; `reshard_after_forward`, `reduce_every_micro_step`: as in fsdp.
+    `option` is the strategy's name: all but mesh are its shorthands, with few of its settings. `tensor` and `pipeline`
+    without a `shard_size` copy each part. `expert_size` neighbours have a share of each layer's experts each,
+    and send one another the tokens for them. `reshard_after_forward` frees a block's gathered weights until its
+    backward pass: less memory, one more gather. `reduce_every_micro_step` sends gradients at each micro-batch, in place
+    of whole fp32 gradients on every rank between the first and the last of a step; copies are averaged once a step.
     """
     spread = mesh_facts(
+        option=option,
         replicate_size=replicate_size,
         shard_size=shard_size,
         pipeline_size=pipeline_size,
@@ -72,11 +88,21 @@ def mesh(
         reshard_after_forward=reshard_after_forward,
         reduce_every_micro_step=reduce_every_micro_step,
     )
-    return over_mesh("mesh", spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds)
+    spread.require_ranks(num_ranks)
+    strategy = MeshStrategy(spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds)
+    return Parallelism(
+        name=option,
+        strategy=strategy,
+        parallelize=strategy.place,
+        spread=spread,
+        require=partial(require_fit, spread=spread, num_ranks=num_ranks),
+        in_model_order=strategy.in_model_order,
+    )
 
 
 def mesh_facts(
     *,
+    option: MeshOption = "mesh",
     replicate_size: int | None = None,
     shard_size: int | None = None,
     pipeline_size: int = 1,
@@ -90,37 +116,26 @@ def mesh_facts(
 ) -> ModelSpread:
     """Shard each stage's parts over the ranks of the same part; stages alone keep plain weights."""
     stages = Pipeline(num_stages=pipeline_size, num_chunks=num_chunks, schedule=schedule)
-    if pipeline_size > 1 and shard_size == context_size == tensor_size == 1:
-        return ModelSpread(pipeline=stages, copies=replicate_size, keeps_gradients=True, is_general=True)
-    spread = gathered_shards(
-        shards_over="all ranks" if shard_size is None else shard_size * context_size,
-        word_of_shards="shard_size",
+    is_general, keeps_copies = option == "mesh", option in ("tensor", "pipeline") and shard_size is None
+    shard_size = 1 if keeps_copies else shard_size
+    is_staged = pipeline_size > 1 or option == "pipeline"  # copies of a single stage too
+    if is_staged and shard_size == context_size == tensor_size == 1:
+        return ModelSpread(pipeline=stages, copies=replicate_size, keeps_gradients=True, is_general=is_general)
+    switches = {"reduce_every_micro_step": reduce_every_micro_step, "reshard_after_forward": reshard_after_forward}
+    is_cut = not keeps_copies or context_size > 1
+    return ModelSpread(
+        shards_over=None if not is_cut else "all ranks" if shard_size is None else shard_size * context_size,
+        casts_parameters=True,
         copies=replicate_size,
-        pipeline=stages,
-        context_ranks=context_size,
+        # Torch takes the weights of a pass of their own gradients from the modules, where they must be gathered.
+        reshard_after_forward=reshard_after_forward and schedule not in WAITS,
+        reduces_every_micro_step=reduce_every_micro_step,
+        savings=tuple(f"{name}=true" for name, is_on in switches.items() if is_cut and not is_on),
         tensor_ranks=tensor_size,
+        context_ranks=context_size,
         expert_ranks=expert_size,
-        is_general=True,
-        reshard_after_forward=reshard_after_forward,
-        reduce_every_micro_step=reduce_every_micro_step,
-    )
-    # Torch takes the weights of a pass of their own gradients from the modules, where they must be gathered.
-    return replace(spread, reshard_after_forward=False) if schedule in WAITS else spread
-
-
-def over_mesh(
-    name: str, spread: ModelSpread, *, num_ranks: int, compute_dtype: torch.dtype, timeout_seconds: float
-) -> Parallelism:
-    """Return the strategy of these facts."""
-    spread.require_ranks(num_ranks)
-    strategy = MeshStrategy(spread, num_ranks=num_ranks, compute_dtype=compute_dtype, timeout_seconds=timeout_seconds)
-    return Parallelism(
-        name=name,
-        strategy=strategy,
-        parallelize=strategy.place,
-        spread=spread,
-        require=partial(require_fit, spread=spread, num_ranks=num_ranks),
-        in_model_order=strategy.in_model_order,
+        pipeline=stages,
+        is_general=is_general,
     )
 
 

@@ -94,7 +94,7 @@ class RunConfig:
         """
         found = self.facts(kind, **place) or unstated
         if found is not None and not fits(found):
-            got = option_of(kind.group, getattr(self, kind.group).target)
+            got = option_of(kind.group, getattr(self, kind.group).values)
             raise wrong(kind.group, f"one {rule}", got, one_of(words_of(kind, fits, **place)))
 
     @cached_property

@@ -124,7 +124,9 @@ def test_a_cpu_holds_its_process_the_copy_of_a_save_and_the_holes_of_its_heap() 
 )
 def test_the_ends_of_a_pipeline_hold_the_embedding_and_the_head(model: str, num_first: int, num_last: int) -> None:
     config = config_of(f"model={model}", "cluster=h100_8x", "precision=bf16_mixed", "optimizer=adamw")
-    config = config.changed(strategy={"_target_": "lmtrain.parallel.pipeline.pipeline", "pipeline_size": 4})
+    config = config.changed(
+        strategy={"_target_": "lmtrain.parallel.mesh.mesh", "option": "pipeline", "pipeline_size": 4}
+    )
     found = setting_on_paper(config)
     stages = found.own_stages
     assert stages.num_at_end(is_first=True) == num_first

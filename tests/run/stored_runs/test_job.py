@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.job import Job, default_name, job_of_rank, load_job
 from tests.configs import config_of, config_with
 
@@ -47,3 +48,16 @@ def test_a_run_of_0_1_has_its_parts_where_they_are_now(tmp_path: Path) -> None:
     assert now["logger"]["_target_"] == "lmtrain.tracking.mlflow.tracking.MlflowTracking"
     assert now["parts"][0]["_target_"] == "lmtrain.training.profilers.no_profiler"
     assert now["model"] == config["model"]
+
+
+@pytest.mark.parametrize("option", ["fsdp", "hsdp", "fsdp_tensor", "tensor", "context", "pipeline"])
+def test_a_strategy_of_0_1_is_the_shorthand_that_it_is_now(option: str, tmp_path: Path) -> None:
+    now = config_of(f"strategy={option}")
+    old = {name: value for name, value in now.strategy.values.items() if name != "option"}
+    old["_target_"] = f"lmtrain.parallel.{option}.{option}"
+    job = {"config": {**now.values, "strategy": old}, "overrides": [], "name": "a", "root": "runs"}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    found = read_config(load_job(tmp_path / "job.json").config)
+    assert found.values == now.values
+    assert found.strategy.word == option
+    assert found.spread == now.spread

@@ -5,11 +5,14 @@ Neighbouring ranks hold the shards of one copy of the model; copies follow one a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from lmtrain.accounting.model.memory import ONE_STAGE, Pipeline
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
+
+# The strategies of one mesh, parallel/mesh.py: all but the first are shorthands with few of its settings.
+MeshOption = Literal["mesh", "fsdp", "hsdp", "fsdp_tensor", "tensor", "context", "pipeline"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +118,7 @@ class ModelSpread:
     over a number of neighbours, and the shards are copied across the others: across `copies` of them all.
     `casts_parameters` computes with weights in the format of the products: no copy is kept. `reshard_after_forward`
     gathers weights again for the backward pass; otherwise a whole model in the format of the products is there at
-    the end of the forward pass. `word_of_shards` is the setting of that number, None without one.
+    the end of the forward pass.
     `reduces_every_micro_step` sends shards' gradients at each micro-batch; otherwise each rank keeps whole ones
     between those of a step. `keeps_gradients` in its own memory between steps, where it reduces them; else they are
     freed after each. `savings` are further settings, each for less memory in more time, KEY=true. `reduces_alone`:
@@ -137,7 +140,6 @@ class ModelSpread:
     shards_over: int | Literal["all ranks"] | None = None
     casts_parameters: bool = False
     copies: int | None = None
-    word_of_shards: str | None = None
     reshard_after_forward: bool = True
     reduces_every_micro_step: bool = False
     savings: tuple[str, ...] = ()
@@ -218,17 +220,16 @@ class ModelSpread:
                 f"the strategy. Did you mean trainer.devices={self.least_ranks}?"
             )
         left = num_ranks
-        word = self.word_of_shards or "the strategy's number of shards"
         for key, size in (
             ("pipeline_size", self.pipeline.num_stages),
             ("tensor_size", self.tensor_ranks),
             ("context_size", self.context_ranks),
-            (word, 1 if self.most_shards is None else self.most_shards // self.context_ranks),
+            ("shard_size", 1 if self.most_shards is None else self.most_shards // self.context_ranks),
             ("replicate_size", self.copies or 1),
         ):
-            _require_divisor(f"strategy.{key}" if key[-5:] == "_size" else key, size, left, of=num_ranks)
+            _require_divisor(f"strategy.{key}", size, left, of=num_ranks)
             left //= size
-        if left > 1 and self.copies is not None and self.most_shards is not None:
+        if left > 1 and self.copies is not None and self.shards_over != "all ranks":
             raise ConfigurationError(
                 f"strategy.replicate_size: must leave no rank of {num_ranks}, got {self.copies}, which leaves a factor "
                 f"of {left}. Did you mean {self.copies * left}?"
@@ -362,18 +363,6 @@ class ModelSpread:
             num_gathers=moves,
             num_reductions=1 if stream.tied_bytes else 0,
         )
-
-
-def gathered_shards(*, reshard_after_forward: bool, reduce_every_micro_step: bool, **spread: Any) -> ModelSpread:
-    """Return the spread of shards gathered and cast block by block, with both switches among its savings."""
-    switches = {"reduce_every_micro_step": reduce_every_micro_step, "reshard_after_forward": reshard_after_forward}
-    return ModelSpread(
-        casts_parameters=True,
-        reshard_after_forward=reshard_after_forward,
-        reduces_every_micro_step=reduce_every_micro_step,
-        savings=tuple(f"{name}=true" for name, is_on in switches.items() if not is_on),
-        **spread,
-    )
 
 
 def _require_divisor(key: str, size: int, left: int, *, of: int) -> None:

@@ -31,6 +31,7 @@ from lmtrain.run.compose.paths import conf_folder, group_folders, key_of, option
 from lmtrain.run.schema.check import no_value
 from lmtrain.run.schema.node import node_at
 from lmtrain.run.schema.signatures import setting_names
+from lmtrain.run.schema.targets import OPTION
 from lmtrain.tracking.redaction import redact, remember_secrets
 from lmtrain.training.lean_import import collecting_later
 
@@ -134,7 +135,10 @@ def single(words: Sequence[str]) -> list[str]:
 
 
 def _all_configs(arguments: Arguments, *, config_name: str) -> list[tuple[DictConfig, Arguments | None]]:
-    """Compose; a setting that the chosen option's code takes, and its file does not name, is added to it."""
+    """Compose; a setting that the chosen option's code takes, and its file does not name, is added to it.
+
+    A shorthand has the settings of its file alone.
+    """
     try:
         with _our_configs():
             return [*_configs(arguments, config_name=config_name)]
@@ -143,7 +147,7 @@ def _all_configs(arguments: Arguments, *, config_name: str) -> list[tuple[DictCo
         typed = [word for word in arguments.overrides if word.startswith(f"{key}=")] if key else []
         parent, _, name = key.rpartition(".")
         node = node_at(_chosen(key, arguments, config_name=config_name), parent) if typed and parent else None
-        if not isinstance(node, dict) or name not in setting_names(str(node.get("_target_", ""))):
+        if not isinstance(node, dict) or OPTION in node or name not in setting_names(str(node.get("_target_", ""))):
             raise
         overrides = [f"+{word}" if word in typed else word for word in arguments.overrides]
         return _all_configs(replace(arguments, overrides=overrides), config_name=config_name)

@@ -5,7 +5,7 @@ An option is advised for its own statement of facts, and a new one at once.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 
@@ -13,28 +13,33 @@ from lmtrain.run.compose.option_files import option_rows, target_of
 from lmtrain.run.compose.paths import conf_folder
 from lmtrain.run.schema.facts import Facts, facts_of
 from lmtrain.run.schema.signatures import setting_names
+from lmtrain.run.schema.targets import word_of
 
 F = TypeVar("F", bound=Facts)
+
+DEVICES: Final = "${trainer.devices}"
+NODE: Final = 8  # devices of a usual node
 
 
 def words_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> list[str]:
     """Return the options of a group, as GROUP=OPTION, whose facts at their usual settings are as asked.
 
-    `place` is added to the settings.
+    `place` is added to the settings. Groups of ranks are those of a usual node; other values of other groups are unset.
     """
     words: list[str] = []
     for file in sorted((conf_folder() / kind.group).glob("*.yaml")):
         word = f"{kind.group}={file.stem}"
-        own = {key: value for key, value in file_values(word).items() if "${" not in str(value)}  # the rest: of others
+        values = {key: NODE if value == DEVICES else value for key, value in file_values(word).items()}
+        own = {key: value for key, value in values.items() if "${" not in str(value)}
         facts = facts_of(own, kind, **place)
         if facts is not None and holds(facts):
             words.append(word)
     return words
 
 
-def option_of(group: str, target: str) -> str:
-    """Return the option of a target: its function's name, or the file of its class."""
-    name = target.rpartition(".")[2]
+def option_of(group: str, values: Mapping[str, Any]) -> str:
+    """Return the option of a node: its own or its function's name, or the file of its class."""
+    name, target = word_of(values), values["_target_"]
     files = (conf_folder() / group).glob("*.yaml")
     return name if name.islower() else next((file.stem for file in files if target_of(file) == target), name)
 

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from lmtrain.run.schema.targets import OPTION
+
 LINE: Final = re.compile(r"^(?P<indent> *)(?P<key>\w+): *(?P<value>(?:[^# ].*?)?)(?: +# *(?P<comment>.*))?$")
 MEANING: Final = re.compile(r"^# (\w+): (.+)$", flags=re.MULTILINE)
-HYDRA_KEYS: Final = ("_target_", "_partial_", "_recursive_", "defaults")
+NOT_SETTINGS: Final = ("_target_", "_partial_", "_recursive_", "defaults", OPTION)
 
 
 def default_options(main: Path) -> dict[str, str]:
@@ -50,7 +52,7 @@ def _rows(file: Path, parents: list[str]) -> Iterator[tuple[str, tuple[str, str]
     above: list[tuple[int, str]] = []
     for line in file.read_text().splitlines():
         found = LINE.match(line)
-        if found is None or found["key"] in HYDRA_KEYS:
+        if found is None or found["key"] in NOT_SETTINGS:
             continue
         indent = len(found["indent"])
         above = [each for each in above if each[0] < indent]
@@ -88,6 +90,11 @@ def _extended(file: Path) -> list[Path]:
     items = re.findall(r"^  - (\w+)$", listed["items"], flags=re.MULTILINE)
     words = [*re.findall(r"\w+", listed["inline"]), *items]
     return [path for word in words if (path := file.parent / f"{word}.yaml").is_file()]
+
+
+def is_shorthand(file: Path) -> bool:
+    """Return whether an option has the settings of its file alone: another one of the same code has them all."""
+    return re.search(rf"^{OPTION}:", file.read_text(), flags=re.MULTILINE) is not None
 
 
 def target_of(file: Path) -> str:

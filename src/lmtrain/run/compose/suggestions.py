@@ -158,6 +158,7 @@ def unknown_key(key: str, *, typed: str, config: Mapping[str, Any]) -> str:
     """Name the keys of a key's node in a composed config, and the options that have such a key."""
     from lmtrain.run.compose.group_options import options_with_key  # YAML: only to refuse
     from lmtrain.run.schema.node import node_at
+    from lmtrain.run.schema.targets import OPTION
 
     parent, _, name = key.rpartition(".")
     value = typed.partition("=")[2]
@@ -165,7 +166,8 @@ def unknown_key(key: str, *, typed: str, config: Mapping[str, Any]) -> str:
     if instead and not instead.startswith(f"{key}="):
         return f"{typed}: unknown key {key}. Did you mean {instead}?"
     node: Any = node_at(config, parent)
-    names = [str(each) for each in node if not str(each).startswith("_")] if isinstance(node, Mapping) else []
+    settings = node if isinstance(node, Mapping) else {}
+    names = [str(each) for each in settings if each != OPTION and not str(each).startswith("_")]
     said = [key, f"{parent} has {', '.join(names)}" if parent and names else ""]
     if options := options_with_key(key):
         said.append(f"{name} is a setting of {key.partition('.')[0]}={', '.join(options)}")

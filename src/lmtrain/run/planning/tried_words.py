@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
-from lmtrain.run.compose.group_options import file_values
+from lmtrain.run.compose.group_options import NODE, file_values
 from lmtrain.run.run_config import RunConfig
 
 # Settings with another's value by default, conf/trainer/default.yaml.
-NODE: Final = 8  # devices
 SWITCH: Final = {"true": True, "false": False, "null": None, "auto": "auto"}
 NAMED: Final = re.compile(r"\$\{([\w.]+)\}")
 FOLLOWERS: Final = {

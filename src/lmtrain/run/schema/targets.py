@@ -162,9 +162,12 @@ DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")  
 ALLOWED_PREFIXES = ("lmtrain.", "data_pipelines.", "lightning.pytorch.callbacks.", "torch.optim.", "torchao.optim.")
 
 
+OPTION: Final = "option"  # the key of a shorthand's name: its code has options with more settings
+
+
 def word_of(node: Mapping[str, Any]) -> str:
-    """Return the last part of a node's target: the option's word."""
-    return str(node["_target_"]).rpartition(".")[2]
+    """Return an option's name: as a shorthand states it, else the last part of its target."""
+    return str(node.get(OPTION) or node["_target_"]).rpartition(".")[2]
 
 
 def find_target(name: str, *, key: str, allowed: Sequence[str] = (), slot: Slot | None = None) -> Callable[..., Any]:

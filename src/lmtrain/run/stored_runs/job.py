@@ -41,6 +41,11 @@ MOVED_TARGETS = {
     "lmtrain.optim.schedule_free.": "lmtrain.optim.package_optimizers.",
     "lmtrain.optim.sgd.": "lmtrain.optim.torch_optimizers.",
 }
+# Strategies with code of their own before they were shorthands of one mesh.
+SHORTHANDS = {
+    f"lmtrain.parallel.{option}.{option}": {"_target_": "lmtrain.parallel.mesh.mesh", "option": option}
+    for option in ("fsdp", "hsdp", "fsdp_tensor", "tensor", "context", "pipeline")
+}
 HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
 
 
@@ -128,10 +133,12 @@ def _with_current_targets(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     current = {name: _with_current_targets(each) for name, each in value.items()}
+    if not isinstance(target := current.get("_target_"), str):
+        return current
     for old, new in MOVED_TARGETS.items():
-        if isinstance(target := current.get("_target_"), str) and target.startswith(old):
-            current["_target_"] = new + target.removeprefix(old)
-    return current
+        if target.startswith(old):
+            target = new + target.removeprefix(old)
+    return {**current, "_target_": target, **SHORTHANDS.get(target, {})}
 
 
 def job_of_rank(path: Path) -> Job:
