@@ -159,11 +159,6 @@ class ModelSpread:
     kept_bytes: int = 0
 
     @property
-    def most_shards(self) -> int | None:
-        """Return the number of ranks of one copy's shards; None cuts over all ranks, or nothing."""
-        return self.shards_over if isinstance(self.shards_over, int) else None
-
-    @property
     def cuts_parameters(self) -> bool:
         """Return whether a device holds less than whole parameters."""
         return self.shards_over is not None or self.tensor_ranks > 1
@@ -219,12 +214,12 @@ class ModelSpread:
                 f"trainer.devices x trainer.num_nodes={num_ranks} is below {self.least_ranks}, the fewest ranks of "
                 f"the strategy. Did you mean trainer.devices={self.least_ranks}?"
             )
-        left = num_ranks
+        left, most_shards = num_ranks, self.shards_over if isinstance(self.shards_over, int) else self.context_ranks
         for key, size in (
             ("pipeline_size", self.pipeline.num_stages),
             ("tensor_size", self.tensor_ranks),
             ("context_size", self.context_ranks),
-            ("shard_size", 1 if self.most_shards is None else self.most_shards // self.context_ranks),
+            ("shard_size", most_shards // self.context_ranks),
             ("replicate_size", self.copies or 1),
         ):
             _require_divisor(f"strategy.{key}", size, left, of=num_ranks)

@@ -9,7 +9,7 @@ from lmtrain.accounting.batches import MICRO_BATCH
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.group_options import file_values, words_of
+from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.planning.choices import (
     Candidate,
     SettingOf,
@@ -131,16 +131,12 @@ def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
     elif (config.facts(RecomputeFacts) or RecomputeFacts()).keeps_all:
         again |= {(word,): setting_if_known for word in words_of(RecomputeFacts, lambda facts: facts.keeps_least)}
     for word in _strategies(config):
-        own, new = config.strategy.values, with_words(config, [word]).strategy.values
-        kept = {key: own[key] for key in new if key in own and not key.startswith("_")}  # the settings of both
-        changed = config.changed(strategy={**new, **kept})
-        free = tuple(
-            f"{changed.spread.group}.{saving}"
-            for saving in changed.spread.savings
-            if saving.partition("=")[0] not in own
-        )
-        for sizes, (recompute, setting_of) in product(_sizes(changed, own), again.items()):
-            for words in dict.fromkeys(((), free)):
+        own, new = config.strategy.values, with_words(config, [word]).strategy
+        kept = {key: own[key] for key in new.values if key in own and not key.startswith("_")}  # the settings of both
+        changed = config.changed(strategy=new.changed(**kept))
+        savings = tuple(f"{ModelSpread.group}.{saving}" for saving in changed.spread.savings)
+        for sizes, (recompute, setting_of) in product(_sizes(changed), again.items()):
+            for words in dict.fromkeys(((), savings)):
                 found = weighed(changed, (*sizes, *recompute, *words), setting_of=setting_of)
                 if found:
                     yield found
@@ -148,16 +144,16 @@ def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
                         break
 
 
-def _sizes(config: RunConfig, typed: Mapping[str, Any]) -> Iterator[Words]:
+def _sizes(config: RunConfig) -> Iterator[Words]:
     """Yield the words for each size of a strategy's groups; of one with every kind of group, for two kinds or more."""
     settings = config.strategy.values
     limits = {"tensor_size": config.trainer.devices, "expert_size": _num_experts(config)}
     tried = {
         name: [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= min(most, limits.get(name, most))]
         for name, most in MOST.items()
-        if name in settings and name not in typed
+        if name in settings
     }
-    least = 2 if len(tried) > 2 else 1
+    least = 2 if config.spread.is_general else 1
     if least == 1:
         yield ()
     for chosen in product(*tried.values()):
@@ -181,8 +177,7 @@ def _strategies(config: RunConfig) -> list[str]:
 
     def turn(word: str) -> tuple[bool, bool, bool, bool, bool]:
         spread = with_words(config, [word]).spread
-        has_many = len(MOST.keys() & file_values(word).keys()) > 2
         parts = spread.tensor_ranks > 1, spread.context_ranks > 1, spread.pipeline.num_stages > 1
-        return (has_many, *parts, spread.cuts_parameters)
+        return (spread.is_general, *parts, spread.cuts_parameters)
 
     return sorted(words_of(ModelSpread, lambda spread: spread.can_be_chosen), key=turn)
