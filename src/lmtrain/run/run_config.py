@@ -126,7 +126,12 @@ class RunConfig:
     def changed(self, **groups: Any) -> "RunConfig":
         """Return the reading of the same config with other groups, each a node or plain values."""
         plain = {name: group.values if isinstance(group, Node) else group for name, group in groups.items()}
-        return read_config({**self.values, **plain}, allowed=self.allowed, like=self)
+        new = {name: group for name, group in plain.items() if group is not self.values.get(name, groups)}
+        values = {**self.values, **new}
+        if new.keys() <= {*NODES}:  # a plan may try a hundred options
+            nodes: dict[str, Any] = {name: Node(name, group) for name, group in new.items()}
+            return replace(self, values=values, **nodes)
+        return read_config(values, allowed=self.allowed, like=self)
 
     def checked(self) -> "RunConfig":
         """Return the config with every node checked against the code of its target; this imports torch."""
@@ -165,18 +170,15 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = (), like:
             raise ConfigurationError(f"{name}={values[name]} is not a key of a run.{suggest(name, KEYS)}")
     if "callbacks" not in values:
         raise ConfigurationError("callbacks: must have an entry, got []; callbacks.NAME=null switches one off.")
-    scalars = {
-        name: getattr(like, name) if _is_same(name, values, like) else check_value(values[name], kind, key=name)
-        for name, kind in SCALARS.items()
-    }
+    scalars = {name: check_value(values[name], kind, key=name) for name, kind in SCALARS.items()}
     _require_scalars(scalars)
     values = {"module": OUR_MODULE, **values}  # a config saved by 0.1.0 names none
     light: dict[str, Any] = {"health": HealthSettings(), "experts": RoutingSettings()}
     for name in LIGHT:
         if name in light and name not in values:
             continue  # a config saved by an earlier version
-        same = _is_same(name, values, like)
-        light[name] = getattr(like, name) if same else Node(name, values[name]).checked(allowed).build()
+        is_same = like is not None and values[name] is like.values.get(name)
+        light[name] = getattr(like, name) if is_same else Node(name, values[name]).checked(allowed).build()
     nodes: dict[str, Any] = {name: Node(name, values[name]) for name in NODES}
     return RunConfig(
         **scalars,
@@ -189,10 +191,6 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = (), like:
         allowed=tuple(allowed),
         values=values,
     )
-
-
-def _is_same(name: str, values: Mapping[str, Any], like: RunConfig | None) -> bool:
-    return like is not None and values[name] is like.values.get(name, values)
 
 
 def _callback(name: str, values: Any) -> Node:
