@@ -134,8 +134,8 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     ),
     (
         planned_setting,
-        "model=deepseek_v3 cluster=h100_8x model.num_future_tokens=0 strategy=pipeline compile=none",
-        "model.num_future_tokens=1",
+        "model=llama_3_8b cluster=h100_8x strategy=pipeline",
+        "+model.num_future_tokens=1",
         r"^model\.num_future_tokens: must be 0 .*Did you mean strategy=fsdp",
     ),
     (require_parts, "strategy=fsdp trainer.devices=2", "strategy=context model=lfm2_350m", r"use strategy=fsdp"),

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.batches import MICRO_BATCH
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.group_options import words_of
 from lmtrain.run.planning.choices import (
     Candidate,
@@ -30,8 +29,7 @@ from lmtrain.run.validators.task import example_rows
 MOST: Final[Mapping[str, int]] = {
     "tensor_size": 8, "context_size": 8, "pipeline_size": 16, "expert_size": 64,
 }  # fmt: skip
-MOST_REFUSED: Final = 4  # models of unknown classes are built to ask whether a strategy takes them
-CUT_BY_SIZES: Final = ("GPT2", "Llama")  # classes that weighing has asked already, by validators/parallelism.py
+CUT_BY_SIZES: Final = ("GPT2", "Llama")  # classes that validators/parallelism.py refuses by their settings
 MOST_OTHERS: Final = 3  # named next to the choice
 
 
@@ -53,39 +51,20 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
         tried = [*_under_strategies(asked)] or tried
         if any(one.fits for one in tried):
             break
-    by_choice = [*ranked(tried), *sorted(tried, key=lambda one: one.num_bytes)]
-    if (best := _taken(by_choice)) is None:
+    if not tried:
         config.divided(single.batch if config.batch.is_auto else config.batch)
         return config, None  # the plan names the fault
+    by_choice = [*ranked(tried), *sorted(tried, key=lambda one: one.num_bytes)]
+    best = by_choice[0]
     recompute = config.recompute if chooses_recompute(config) else best.config.recompute
     return config.changed(strategy=best.config.strategy, recompute=recompute), _reason(config, best, by_choice)
 
 
-def _taken(by_choice: Sequence[Candidate]) -> Candidate | None:
-    """Return the first whose layers its strategy takes."""
-    refused: list[Mapping[str, Any]] = []
-    for one in by_choice:
-        if not _asks_model(one.config):
-            return one
-        values = one.config.strategy.values
-        if values in refused or len(refused) > MOST_REFUSED:
-            continue
-        from lmtrain.run.builders.model import require_strategy_on_paper  # torch
-
-        try:
-            require_strategy_on_paper(one.config)
-        except ConfigurationError:
-            refused.append(values)
-        else:
-            return one
-    return None
-
-
-def _asks_model(config: RunConfig) -> bool:
-    """Return whether only the built model says that it can be cut: the sizes in its settings do not."""
+def _takes_model(config: RunConfig) -> bool:
+    """Return whether the strategy leaves layers whole, or the model's are of a class whose sizes were asked already."""
     spread = config.spread
     cuts = max(spread.tensor_ranks, spread.context_ranks, spread.expert_ranks, spread.pipeline.num_stages) > 1
-    return cuts and built_class(config.model.target) not in CUT_BY_SIZES
+    return not cuts or built_class(config.model.target) in CUT_BY_SIZES
 
 
 def _reason(config: RunConfig, best: Candidate, by_choice: Sequence[Candidate]) -> str:
@@ -138,7 +117,7 @@ def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
         for sizes, (recompute, setting_of) in product(_sizes(changed), again.items()):
             for words in dict.fromkeys(((), savings)):
                 found = weighed(changed, (*sizes, *recompute, *words), setting_of=setting_of)
-                if found:
+                if found and _takes_model(found.config):
                     yield found
                     if found.fits:
                         break
