@@ -22,14 +22,14 @@ from lmtrain.run.planning.choices import (
 )
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.signatures import built_class
 from lmtrain.run.validators.task import example_rows
 
 # The largest groups that are tried, by their settings; a tensor group stays within a node.
 MOST: Final[Mapping[str, int]] = {
     "tensor_size": 8, "context_size": 8, "pipeline_size": 16, "expert_size": 64,
 }  # fmt: skip
-CUT_BY_SIZES: Final = ("GPT2", "Llama")  # classes that validators/parallelism.py refuses by their settings
+# Models that validators/parallelism.py refuses by the sizes in their settings, as a run refuses the built ones.
+CUT_BY_SIZES: Final = ("lmtrain.models.gpt2.GPT2", "lmtrain.models.llama.Llama", "lmtrain.models.nano.nano")
 MOST_OTHERS: Final = 3  # named next to the choice
 
 
@@ -61,10 +61,10 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
 
 
 def _takes_model(config: RunConfig) -> bool:
-    """Return whether the strategy leaves layers whole, or the model's are of a class whose sizes were asked already."""
+    """Return whether the strategy leaves layers whole, or those of the model were asked already."""
     spread = config.spread
     cuts = max(spread.tensor_ranks, spread.context_ranks, spread.expert_ranks, spread.pipeline.num_stages) > 1
-    return not cuts or built_class(config.model.target) in CUT_BY_SIZES
+    return not cuts or config.model.target in CUT_BY_SIZES
 
 
 def _reason(config: RunConfig, best: Candidate, by_choice: Sequence[Candidate]) -> str:

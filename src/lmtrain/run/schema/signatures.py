@@ -33,7 +33,7 @@ def setting_names(target: str) -> frozenset[str]:
 
 
 @cache
-def default_settings(target: str) -> Mapping[str, Any]:
+def default_settings(target: str) -> dict[str, Any]:
     """Return the settings with a plain value as default, and the defaults; a computed default is not known here."""
     values: dict[str, Any] = {}
     for name, (_, default) in _parameters(target).items():
