@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from lmtrain import callbacks
 from lmtrain.errors import ConfigurationError
+from lmtrain.inference.engine import TextEngine
+from lmtrain.inference.generation import Request
+from lmtrain.inference.sampling import Sampling, generate
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.own_model import LogitsModel
@@ -83,6 +86,14 @@ class Net(nn.Module):
         return self.head(hidden)
 
 
+class RunningMean(Net):
+    """Scores the next id from all earlier ones."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden = self.embedding(ids).cumsum(1) / torch.arange(1, ids.shape[1] + 1)[:, None]
+        return self.head(hidden)
+
+
 class Raw(nn.Module):
     """Has a parameter that nothing initializes."""
 
@@ -103,6 +114,18 @@ def test_loss_and_gradients_are_torchs() -> None:
     assert model.shape().num_parameters == sum(one.numel() for one in net.parameters())
 
 
+def test_a_text_goes_on_as_the_whole_module_says() -> None:
+    torch.manual_seed(0)
+    model = LogitsModel(RunningMean(), vocab_size=257, max_context_tokens=12)
+    prompts = [torch.randint(257, (length,)).tolist() for length in (3, 7)]
+    greedy = Sampling(temperature=0)
+    requests = [Request(prompt=prompt, num_new_tokens=8, sampling=greedy, slides=True) for prompt in prompts]
+    written = TextEngine(model, [b""] * 257).write(requests)
+    for prompt, text in zip(prompts, written, strict=True):
+        expected = generate(model, torch.tensor([prompt]), num_new_tokens=8, sampling=greedy)
+        assert text.tokens == expected[0].tolist()
+
+
 def test_other_shapes_and_losses_are_refused() -> None:
     model = LogitsModel(Net(), vocab_size=300, max_context_tokens=16)
     with pytest.raises(ConfigurationError, match=r"model\.vocab_size"):
@@ -112,7 +135,9 @@ def test_other_shapes_and_losses_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_trains_it_from_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_trains_it_from_a_config_and_writes_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     import lmtrain
 
     source = f"import torch\nfrom torch import Tensor, nn\n\n{inspect.getsource(Net)}"
@@ -132,6 +157,9 @@ def test_a_run_trains_it_from_a_config(tmp_path: Path, monkeypatch: pytest.Monke
         *words, "callbacks.text_samples=null", allow_targets=["my_package."], config_dir=tmp_path / "conf"
     )
     assert len(run.losses) >= 1
+    talk = f"lmtrain chat {run.folder} --allow-target my_package."
+    assert talk in capfd.readouterr().out
+    assert run.load(allow_targets=["my_package."]).generate("def", num_new_tokens=4, temperature=0)
 
 
 class Lines:

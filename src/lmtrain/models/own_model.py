@@ -1,4 +1,7 @@
-"""Any `nn.Module` that returns logits, as the model of a run. B batch, T tokens, V vocabulary."""
+"""Any `nn.Module` that returns logits, as the model of a run.
+
+B batch, T tokens, N tokens of several texts one after the other, V vocabulary.
+"""
 
 from collections.abc import Callable
 from typing import Any, NoReturn, cast, final
@@ -11,7 +14,7 @@ from typing_extensions import override
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.documents import Documents
+from lmtrain.models.documents import Documents, EarlierTokens
 from lmtrain.models.head import OutputHead
 
 
@@ -20,6 +23,7 @@ class LogitsModel(LanguageModel):
 
     `module` is the module, or a function that makes it. Its longest `nn.ModuleList`, if any, is what compilation,
     recomputation and sharding take block by block. A plan of it counts its parameters, and leaves out attention.
+    A text is written by reading all of it again for each token.
 
     In a config the module is made without memory, so each part with parameters needs `reset_parameters`, as torch's
     own have:
@@ -59,8 +63,13 @@ class LogitsModel(LanguageModel):
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T V"], None]:
         """Return the module's logits [B, T, V], which its head leaves as they are."""
+        if isinstance(documents, EarlierTokens):
+            return self._read_again(tokens, documents), None
         if documents is not None:
             raise ConfigurationError("model: a module that returns logits sees whole rows; use packing=contiguous.")
+        return self._logits(tokens), None
+
+    def _logits(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         found: Any = self.module(tokens)
         logits = cast("Tensor", getattr(found, "logits", found))
         if logits.shape != (*tokens.shape, self.vocab_size):
@@ -68,7 +77,17 @@ class LogitsModel(LanguageModel):
                 f"model.module must return logits of shape {(*tokens.shape, self.vocab_size)}, got "
                 f"{tuple(logits.shape)}; set model.vocab_size to the last number."
             )
-        return logits, None
+        return logits
+
+    def _read_again(self, tokens: Int[Tensor, "1 N"], before: EarlierTokens) -> Float[Tensor, "1 N V"]:
+        """Return the logits of each text's next tokens, read again from its beginning."""
+        known = torch.cat([*reversed(before.earlier(tokens, before.num_positions - 1)), tokens])  # [positions, N]
+        found, last = list[Tensor](), -1
+        for num_tokens, length in before.lengths:
+            last += num_tokens
+            text = known[before.num_positions - length :, last]
+            found.append(self._logits(text.unsqueeze(0))[:, length - num_tokens :])
+        return torch.cat(found, dim=1)
 
     @override
     def output_head(self) -> OutputHead:

@@ -43,7 +43,7 @@ class TransformersModel(LogitsModel):
     """A model of transformers from the values of its config.json; `path` notes the folder that they are from.
 
     Its weights are drawn as by `AutoModelForCausalLM.from_config` after `torch.manual_seed`. Documents of one row are
-    kept apart by their positions, where the class does so. A text is written by reading all of it for each token.
+    kept apart by their positions, where the class does so.
 
     Example:
         >>> TransformersModel(config={"model_type": "gpt_neox", "hidden_size": 64, ...})
@@ -67,29 +67,17 @@ class TransformersModel(LogitsModel):
     def features(
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T V"], None]:
-        if isinstance(documents, EarlierTokens):
-            return self._read_again(tokens, documents), None
         if isinstance(tokens, FakeTensor):  # as many bytes, and no values to see documents by
             with _any_dtype_of_experts():
                 return super().features(tokens)
-        if documents is None:
-            return super().features(tokens)
+        if documents is None or isinstance(documents, EarlierTokens):
+            return super().features(tokens, documents)
         if self._keeps_documents_apart is False:
             raise ConfigurationError(
                 f"packing.document_mask: must be false with {self.name}, which cannot keep the documents of a row "
                 "apart. Did you mean packing=contiguous?"
             )
         return self.module(tokens, position_ids=token_positions(documents)).logits, None
-
-    def _read_again(self, tokens: Int[Tensor, "1 N"], before: EarlierTokens) -> Float[Tensor, "1 N V"]:
-        """Return the logits of each text's next tokens, read again from its beginning."""
-        known = torch.cat([*reversed(before.earlier(tokens, before.num_positions - 1)), tokens])  # [positions, N]
-        found, last = list[Tensor](), -1
-        for num_tokens, length in before.lengths:
-            last += num_tokens
-            text = known[before.num_positions - length :, last]
-            found.append(self.module(text.unsqueeze(0)).logits[:, length - num_tokens :])
-        return torch.cat(found, dim=1)
 
     @override
     def initialize_weights(self, generator: torch.Generator) -> None:

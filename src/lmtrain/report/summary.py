@@ -15,6 +15,7 @@ from rich.text import Text
 from lmtrain.accounting.observed.metric_names import ALL_OF_THEM, BITS_PER_BYTE, speed_name
 from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
+from lmtrain.report.kept_flags import kept_flags
 from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.runs.facts import REPORT_FILE, RunRecord
 from lmtrain.report.show import show
@@ -25,12 +26,12 @@ SAMPLE_LINES: Final = 14
 NUM_KINDS_OF_TIME: Final = 4
 
 
-def print_summary(folder: Path) -> None:
-    """Print the summary of a run's folder, in colour on a terminal."""
-    show(page(RunRecord(folder)), soft_wrap=True)
+def print_summary(folder: Path, *, allowed: Sequence[str] = ()) -> None:
+    """Print the summary of a run's folder, in colour on a terminal; `allowed` are targets that a person has typed."""
+    show(page(RunRecord(folder), allowed=allowed), soft_wrap=True)
 
 
-def page(run: RunRecord) -> RenderableType:
+def page(run: RunRecord, *, allowed: Sequence[str] = ()) -> RenderableType:
     """Lay out the facts of a run; unknown ones are left out."""
     parts: list[RenderableType] = [Text(""), Rule(Text(run.name, style="bold"), style="dim cyan"), _took(run)]
     if run.time.wall_seconds:
@@ -48,7 +49,7 @@ def page(run: RunRecord) -> RenderableType:
         parts += [_heading("Where the profiled steps went"), *map(Text, profile)]
     if run.samples:
         parts += [_heading("A sample of what it writes"), *_sample(run)]
-    return Group(*parts, _heading("Where it is"), *_places(run))
+    return Group(*parts, _heading("Where it is"), *_places(run, allowed))
 
 
 def _took(run: RunRecord) -> Text:
@@ -84,7 +85,7 @@ def _sample(run: RunRecord) -> list[Text]:
     return [Text(f"  {line}", style="green") for line in shown]
 
 
-def _places(run: RunRecord) -> list[Text]:
+def _places(run: RunRecord, allowed: Sequence[str]) -> list[Text]:
     rows: list[tuple[str, str]] = []
     if run.checkpoints:
         last, best = run.checkpoints[-1], run.best
@@ -96,7 +97,8 @@ def _places(run: RunRecord) -> list[Text]:
     if run.status is not None and run.status.mlflow_run_id:
         rows.append(("MLflow run", run.status.mlflow_run_id))
     if run.checkpoints:
-        rows.append(("to talk to it", shlex.join(["lmtrain", "chat", str(run.folder)])))
+        flags = kept_flags(config_dir=None, allowed=allowed)
+        rows.append(("to talk to it", shlex.join(["lmtrain", "chat", str(run.folder), *flags])))
     return _aligned(rows)
 
 

@@ -181,7 +181,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     if code == EXIT_DONE:
         if line := run.datamodule.sources_line(step):
             print(line)
-        print_summary(job.folder)
+        print_summary(job.folder, allowed=job.config.allowed)
     return code
 
 
