@@ -141,6 +141,21 @@ def test_losses_are_means_over_accumulated_micro_batches(tmp_path: Path) -> None
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(sum(module.losses[-4:]) / 4)
 
 
+def saved(folder: Path) -> list[int]:
+    """Return the steps of the checkpoints of a fit in this folder."""
+    return sorted(int(path.name.removeprefix("step_")) for path in (folder / "lmtrain/checkpoints").iterdir())
+
+
+def test_the_shorter_last_group_of_an_epoch_is_a_step(tmp_path: Path) -> None:
+    settings = {"accumulate_grad_batches": 3, "max_epochs": 2}  # 40 batches: 13 groups of 3, and one of 1
+    fit(tmp_path, callbacks.Checkpoint(every_steps=14, keep_last=9), **settings)
+    assert saved(tmp_path) == [14, 28]
+    assert fit(tmp_path, callbacks.TokenBudget(steps=14), **settings).global_step == 14
+    assert fit(tmp_path, callbacks.TokenBudget(tokens=40 * TOKENS), **settings).global_step == 14
+    with pytest.raises(Diverged, match="Step 14 has loss nan"):
+        fit(tmp_path, callbacks.TrainingHealth(every_steps=14), module=PlainModule(nan_at=14), **settings)
+
+
 def test_a_loss_that_is_not_finite_ends_training(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match="Step 5 has loss nan"):
         fit(tmp_path, callbacks.TrainingHealth(every_steps=2), module=PlainModule(nan_at=5))

@@ -20,7 +20,7 @@ from lmtrain.training.checkpointing.background_saves import BackgroundSaves, Sav
 from lmtrain.training.checkpointing.checkpoint_io import FACTS, AtomicCheckpointIO
 from lmtrain.training.checkpointing.checkpoints import HeldOutScores, Retention, WriteAndRetain, set_aside_after
 from lmtrain.training.context import RunCallback, RunContext
-from lmtrain.training.intervals import StepInterval, is_step_end
+from lmtrain.training.intervals import StepInterval
 from lmtrain.training.weight_average import WeightSwitch, evaluation_weights
 
 _LOG = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Checkpoint(RunCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._behind.poll()
-        step, is_end = trainer.global_step, is_step_end(trainer, batch_idx)
+        step, is_end = trainer.global_step, self.is_step_end(trainer, batch_idx)
         is_best = self._retention.keep_best and self._scores.is_new_best(step)
         # A plain Trainer's state after its end is that of a new epoch.
         ends_here = self.context is None and trainer.should_stop

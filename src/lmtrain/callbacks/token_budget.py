@@ -10,7 +10,6 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext, count_tokens
-from lmtrain.training.intervals import is_step_end
 
 
 class TokenBudget(RunCallback):
@@ -54,7 +53,7 @@ class TokenBudget(RunCallback):
                 )
         if self._tokens is not None:
             self._trained_tokens += count_tokens(batch) * trainer.world_size
-        if is_step_end(trainer, batch_idx):
+        if self.is_step_end(trainer, batch_idx):
             if self._tokens is not None:  # other callbacks learn the last step by the tokens of the steps so far
                 step, (first, before) = trainer.global_step, self._began
                 per_step = (self._trained_tokens - before) / max(1, step - first)

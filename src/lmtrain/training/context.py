@@ -153,6 +153,7 @@ class TrainerParts(pl.Callback):
         self._loss: Tensor | None = None
         self._norm: Tensor | None = None
         self._step = 0
+        self.has_stepped = False  # in the micro-batch that has just ended
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log metrics of a step by the Trainer's loggers, and show them to other callbacks."""
@@ -188,9 +189,10 @@ class TrainerParts(pl.Callback):
         if self._loss is not None:
             count = torch.full((), tokens, device=self._loss.device, dtype=torch.float64)
             self.steps.add_micro_step(StepSums(self._loss.double() * count, count))
-        if not self.first_step_tokens and is_step_end(trainer, batch_idx):
+        self.has_stepped = trainer.global_step > self._step
+        if self.has_stepped and not self.first_step_tokens:
             self.first_step_tokens = self.num_tokens
-        if trainer.global_step > self._step and self._norm is not None and self._loss is not None:
+        if self.has_stepped and self._norm is not None and self._loss is not None:
             lr = float(trainer.optimizers[0].param_groups[0]["lr"])
             sums = self.steps.reduce_micro_steps()
             self.steps.finish_step(trainer.global_step, sums=sums, gradient_norm=self._norm, lr=lr)
@@ -298,8 +300,15 @@ class RunCallback(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if is_step_end(trainer, batch_idx):
+        if self.is_step_end(trainer, batch_idx):
             self.on_step_end(trainer, pl_module)
+
+    def is_step_end(self, trainer: pl.Trainer, batch_idx: int) -> bool:
+        """Return, in `on_train_batch_end`, whether this micro-batch (from 0) completed an optimizer step.
+
+        Lightning also steps on the last, shorter group of an epoch, and a module may step by itself at any batch.
+        """
+        return parts_of(trainer).has_stepped if self.context is None else is_step_end(trainer, batch_idx)
 
     def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Act after an optimizer step; without another definition, after the due ones."""

@@ -39,7 +39,7 @@ class LastStep:
 
 
 def is_step_end(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """Return, in `on_train_batch_end`, whether this micro-batch (from 0) completed an optimizer step."""
+    """Return, in `on_train_batch_end` of a run, whether this micro-batch (from 0) completed an optimizer step."""
     return (batch_idx + 1) % trainer.accumulate_grad_batches == 0
 
 
@@ -56,12 +56,6 @@ class StepInterval:
         self._every_steps = every_steps
         self._num_times = num_times
         self.last_step = last_step or LastStep(sys.maxsize, is_known=False)
-
-    def is_due(self, trainer: pl.Trainer, batch_idx: int) -> bool:
-        """Return, in `on_train_batch_end`, whether this micro-batch (from 0) ended such a step."""
-        if not is_step_end(trainer, batch_idx):
-            return False
-        return self.includes(trainer.global_step)
 
     def includes(self, step: int) -> bool:
         """Return whether this step, counted from 1, is one of them."""
