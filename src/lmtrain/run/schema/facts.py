@@ -84,12 +84,17 @@ def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[s
 @cache
 def _described(module: str) -> dict[str, Facts | Callable[..., Any]]:
     """Run the facts' part of a module's source; return its constants and functions by the names of their options."""
-    run = [statement for statement in statements_of(module) if _says(statement)]
+    run = [statement for statement in statements_of(module, where=_may_say) if _says(statement)]
     tree, flags = ast.Module(body=run, type_ignores=[]), __future__.annotations.compiler_flag
     code = compile(tree, f"{module} ({SUFFIX})", "exec", flags=flags, dont_inherit=True)
     names: dict[str, Any] = {"__name__": module}
     exec(code, names)  # noqa: S102  # of packages imported whole by a run
     return {name.lower().removesuffix(SUFFIX): found for name, found in names.items() if _is_facts(name)}
+
+
+def _may_say(text: str) -> bool:
+    first = text.partition("(")[0]
+    return first.startswith("from ") or SUFFIX in first.lower()
 
 
 def _says(statement: ast.stmt) -> bool:
