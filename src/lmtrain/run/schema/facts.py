@@ -115,5 +115,6 @@ def _is_facts(name: str) -> bool:
     return name.lower().endswith(SUFFIX)
 
 
+@cache
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
