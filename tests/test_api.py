@@ -64,6 +64,19 @@ def test_plan_of_a_module_counts_its_parameters() -> None:
     planned = lmtrain.plan(model=module, batch=(4, 16), optimizer=torch.optim.AdamW)
     assert planned["parameters"]["total"] == 100 * 8 + 8 * 100 + 100
     assert planned["memory"]["per_device_bytes"]["optimizer"] >= 2 * 4 * planned["parameters"]["total"]
+    for wrong, pattern in [
+        ({"optimizer": "adamx"}, "optimizer: .*adamw.*got adamx"),
+        ({"optimizer": 5}, "optimizer: .*got 5"),
+        ({"batch": (-8, 128)}, "batch: .*-8"),
+        ({"batch": (8, 128, 3)}, "batch: .*3"),
+        ({"budget": "1B"}, "tokens.*got budget"),
+        ({"model": torch.nn.Identity()}, "model: must have parameters"),
+        ({"model": 5}, "model: .*got 5"),
+    ]:
+        with pytest.raises(ConfigurationError, match=pattern):
+            lmtrain.plan(**{"model": module, **wrong})
+    with pytest.raises(ConfigurationError, match="debug=tiny"):
+        lmtrain.plan("debug=tiny", model=module)
 
 
 @pytest.mark.parametrize(

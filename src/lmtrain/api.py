@@ -136,8 +136,8 @@ def plan(
 
     With overrides and groups it plans that run. With `model`, an `nn.Module` that maps token ids [B, T] to logits or a
     configuration of transformers, it plans a training of that model: `batch` is the sequences of a step or
-    (sequences, tokens of each), `optimizer` a class, an instance or a function of the parameters; further settings are
-    those of `lmtrain.simulate.any_model.plan_module`.
+    (sequences, tokens of each), `optimizer` a class, an instance, a function of the parameters, or a name such as
+    "adamw"; further settings are those of `lmtrain.simulate.any_model.plan_module`.
 
     Raises:
         ConfigurationError: An argument is unknown, out of range, or conflicts with another.
@@ -147,8 +147,12 @@ def plan(
 
         groups = {"model": model, "optimizer": optimizer, "batch": None if batch == 1 else batch, **settings}
         return plan_json([*overrides, *_words({name: value for name, value in groups.items() if value is not None})])[0]
+    if overrides:
+        raise ConfigurationError(f"plan: takes a module without overrides, got {overrides[0]!r}; leave it out.")
+    from lmtrain.run.schema.signatures import require_arguments
     from lmtrain.simulate.any_model import plan_module
 
+    require_arguments("plan(model=MODULE)", settings, plan_module)
     chosen = {} if optimizer is None else {"optimizer": optimizer}
     return plan_module(model, batch=batch, **chosen, **settings)
 

@@ -51,6 +51,30 @@ def test_state_is_what_the_optimizer_keeps(optimizer: type[torch.optim.Optimizer
     assert held["optimizer"] == pytest.approx(values * held["weights"], abs=64)
 
 
+@pytest.mark.parametrize("form", ["class", "instance", "function", "name"])
+def test_an_optimizer_that_reads_values_keeps_what_a_real_step_allocates(form: str) -> None:
+    model = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 50))
+    kind = torch.optim.Adafactor
+    made = {"class": kind, "instance": kind(model.parameters()), "function": lambda of: kind(of), "name": "adafactor"}
+    planned = plan_module(model, batch=(2, 16), optimizer=made[form])
+    model(torch.zeros(2, 3).long()).sum().backward()
+    real = kind(model.parameters())
+    real.step()
+    allocated = sum(value.nbytes for state in real.state.values() for value in state.values() if torch.is_tensor(value))
+    assert planned["memory"]["per_device_bytes"]["optimizer"] == allocated
+    assert planned["advice"] == []
+
+
+def test_an_optimizer_that_cannot_step_is_named() -> None:
+    planned = plan_module(nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9)), batch=(2, 3), optimizer="sparseadam")
+    assert "SparseAdam does not support dense gradients" in planned["advice"][0]
+
+
+def test_a_forward_pass_that_fails_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "forward pass failed" in plan_module(nn.Linear(5, 5), batch=(8, 128))["advice"][0]
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_forward_pass_that_reads_values_falls_back_to_six_n() -> None:
     class Reads(nn.Linear):
         def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002

@@ -4,10 +4,12 @@ One forward and backward pass runs on tensors that have shapes and no bytes, so 
 memory. Products are counted by torch's own formulas (`torch.utils.flop_counter`).
 """
 
+import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +25,12 @@ from lmtrain.accounting.model.memory import ALLOCATOR_MARGIN, DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.speed import expected_speed
+from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.simulate.live_memory import LiveBytes, tensors_in, without_bytes
 
 ATTENTION: Final = "_attention"  # in an operation's name
 DEFAULT_CONTEXT: Final = 1024  # tokens, and the most taken from the model
+FAILURES: Final = logging.getLogger("torch._subclasses.fake_tensor")  # of a forward pass, which the notes name
 FORMATS: Final[dict[torch.dtype, MatmulDtype]] = {torch.float16: "fp16", torch.float32: "fp32"}
 VALUES_KEPT: Final = 2  # in fp32 for a parameter, where an optimizer cannot take a step on fake tensors
 
@@ -58,13 +62,17 @@ def plan_module(
 
     `model` is an `nn.Module` of token ids [B, T] that returns logits [B, T, V] (or an object with `.logits`), or a
     configuration of transformers. `batch` is the sequences of a step, or (sequences, tokens of each). `optimizer` is
-    a class, an instance, or a function from parameters to an optimizer. `tokens` are those of the whole run (None: one
-    step), `device` a product name of the hardware table. `inputs` are the arguments of `forward` in place of token ids.
+    a class, an instance, a function from parameters to an optimizer, or a name of `torch.optim` in small letters.
+    `tokens` are those of the whole run (None: one step), `device` a product name of the hardware table. `inputs` are
+    the arguments of `forward` in place of token ids.
+
+    Raises:
+        ConfigurationError: The model has no parameters, or an argument is unknown or out of range.
 
     Example: `plan_module(nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 100)), batch=(4, 128))`
     """
     module = _built(model)
-    sequences, context = batch if isinstance(batch, tuple) else (batch, _context_tokens(model, module))
+    sequences, context = _batch_shape(batch if isinstance(batch, tuple) else (batch, _context_tokens(model, module)))
     counts = _shape(module)
     dtype = autocast or next((one.dtype for one in module.parameters()), torch.float32)
     divided = BatchPlan(
@@ -104,10 +112,20 @@ def plan_module(
 def _built(model: Any) -> nn.Module:
     """Return the module, or the causal model of a configuration, built on meta by the library of that class."""
     if isinstance(model, nn.Module):
+        if next(model.parameters(), None) is None:
+            raise ConfigurationError(f"model: must have parameters, got {type(model).__name__} without any.")
         return model
-    library = sys.modules[type(model).__module__.partition(".")[0]]
+    library: Any = sys.modules[type(model).__module__.partition(".")[0]]
+    if not hasattr(library, "AutoModelForCausalLM"):
+        raise ConfigurationError(f"model: must be an nn.Module or a configuration of transformers, got {model!r}.")
     with torch.device("meta"):
         return library.AutoModelForCausalLM.from_config(model)
+
+
+def _batch_shape(batch: tuple[Any, ...]) -> tuple[int, int]:
+    if len(batch) != 2 or not all(isinstance(one, int) and one > 0 for one in batch):
+        raise ConfigurationError(f"batch: must be sequences, or (sequences, tokens of each), above 0; got {batch}.")
+    return batch[0], batch[1]
 
 
 def _context_tokens(model: Any, module: nn.Module) -> int:
@@ -151,7 +169,7 @@ def _counted(
     """Run one micro-batch and one optimizer step on fake tensors; None and a note where the model refuses them."""
     notes: list[str] = []
     step: CountedStep | None = None
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True), patch.object(FAILURES, "disabled", new=True):
         fake = without_bytes(module)
         for parameter in fake.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
@@ -160,7 +178,7 @@ def _counted(
         except Exception as problem:  # noqa: BLE001  a stranger's forward may read values, which fake tensors lack
             reason = str(problem).partition("\n")[0]
             notes.append(f"FLOPs are 6 x parameters, without activations: the forward pass failed: {reason}")
-        state = _state_bytes(fake, optimizer)
+        state = _state_bytes(fake, optimizer, notes)
     return step, state, notes
 
 
@@ -206,20 +224,36 @@ def _loss(output: Tensor, tokens: Tensor) -> Tensor:
     return output.float().sum()
 
 
-def _state_bytes(fake: nn.Module, optimizer: Any) -> int:
-    """Return the bytes that an optimizer keeps after a step; AdamW's where it cannot take one."""
+def _state_bytes(fake: nn.Module, optimizer: Any, notes: list[str]) -> int:
+    """Return the bytes that an optimizer keeps after a step; AdamW's and a note where it cannot take one."""
+    make = _maker(optimizer)
     trained = [one for one in fake.parameters() if one.requires_grad]
     if not trained:
         return 0
     try:
-        if isinstance(optimizer, torch.optim.Optimizer):
-            built = type(optimizer)(trained, **optimizer.defaults)
-        else:
-            built = optimizer(trained)
-        built.step()
-    except Exception:  # noqa: BLE001  it may read values, which fake tensors lack
+        with patch.object(Tensor, "item", lambda _: 1.0):  # fake tensors have no values to read
+            built = make(trained)
+            built.step()
+    except Exception as problem:  # noqa: BLE001  it may read values in other ways, or need more arguments
+        reason = str(problem).partition("\n")[0]
+        notes.append(f"the optimizer's memory is AdamW's: the optimizer failed to take a step: {reason}")
         return VALUES_KEPT * 4 * _count(trained)
     return sum(one.nbytes for one in tensors_in(list(built.state.values())))
+
+
+def _maker(optimizer: Any) -> Callable[[list[nn.Parameter]], Any]:
+    """Return the function from parameters to an optimizer."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return lambda trained: type(optimizer)(trained, **optimizer.defaults)
+    named = {name.lower(): kind for name, kind in vars(torch.optim).items() if isinstance(kind, type)}
+    del named["optimizer"]  # their base
+    made = named.get(optimizer) if isinstance(optimizer, str) else optimizer
+    if not callable(made):
+        raise ConfigurationError(
+            f"optimizer: must be a class, an instance, a function of the parameters, or one of {', '.join(named)}; "
+            f"got {optimizer}.{suggest(str(optimizer), named)}"
+        )
+    return made
 
 
 def _flops_per_token(shape: ModelShape, step: CountedStep | None, batch: BatchPlan) -> FlopsPerToken:

@@ -4,10 +4,12 @@ import ast
 import importlib.util
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, get_type_hints
+
+from lmtrain.errors import ConfigurationError, suggest
 
 OURS: Final = ("lmtrain.", "data_pipelines.")
 QUOTES: Final = '"""'
@@ -27,6 +29,14 @@ def parameters_of(call: Callable[..., Any], *, are_evaluated: bool = False) -> M
 def hints_of(call: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the types of a function's, or a class's constructor's, parameters by name."""
     return get_type_hints(call.__init__ if isinstance(call, type) else call)
+
+
+def require_arguments(key: str, given: Iterable[str], *calls: Callable[..., Any]) -> None:
+    """Check that each name is a keyword-only argument of one of the calls."""
+    found = (one for call in calls for one in inspect.signature(call).parameters.values())
+    known = [one.name for one in found if one.kind is one.KEYWORD_ONLY]
+    if others := [name for name in given if name not in known]:
+        raise ConfigurationError(f"{key}: takes {', '.join(known)}; got {others[0]}.{suggest(others[0], known)}")
 
 
 def setting_names(target: str) -> frozenset[str]:
