@@ -15,6 +15,7 @@ from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.windows import num_training_windows
+from lmtrain.errors import ConfigurationError
 from lmtrain.training.datamodule import TokenDataModule, mixture
 
 CONTEXT_TOKENS = 16
@@ -95,6 +96,26 @@ def test_every_held_out_token_but_the_first_is_predicted_once_over_all_ranks(dat
         follows = valid[:, 1:]  # inside a row the model reads what it has just been asked for
         assert torch.equal(inputs[:, 1:][follows], targets[:, :-1][follows])
     assert predicted == Counter(pairwise(ids))
+
+
+def test_a_loop_without_a_trainer_reads_the_batches_of_a_single_rank(data_folder):
+    alone = TokenDataModule(data_folder, context_tokens=CONTEXT_TOKENS, micro_batch_sequences=8, seed=SEED)
+    alone.setup()
+    batches = list(islice(alone.train_dataloader(), 3))
+    assert torch.equal(torch.stack(batches), expected_steps(data_folder, 0, 3))
+    of_a_rank, _ = serve(data_folder, micro_batch_sequences=8)
+    for (inputs, _), (expected, _) in zip(
+        alone.held_out_batches("validation"), of_a_rank.held_out_batches("validation"), strict=True
+    ):
+        assert torch.equal(inputs, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("context_tokens", 0), ("micro_batch_sequences", 0), ("seed", -1), ("context_tokens", "64")]
+)
+def test_numbers_out_of_range_are_refused(data_folder, name, value):
+    with pytest.raises(ConfigurationError, match=rf"{name}: .*got {value}"):
+        TokenDataModule(data_folder, **{name: value})
 
 
 def serve_mixture(folders, *, num_ranks=1, rank=0, step=0, schedule=None, total_steps=40, **settings):

@@ -5,8 +5,9 @@ micro-batch sequences, T context tokens`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from numbers import Integral
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.quantities import format_count
@@ -49,6 +51,7 @@ class TokenDataModule(pl.LightningDataModule):
     Example:
         >>> data = lmtrain.data.TokenDataModule("data/my_text", context_tokens=1024, micro_batch_sequences=8)
         >>> lightning.Trainer(max_steps=1000, use_distributed_sampler=False).fit(module, datamodule=data)
+        >>> for batch in data.train_dataloader(): ...  # in a loop without a Trainer
     """
 
     def __init__(
@@ -69,8 +72,11 @@ class TokenDataModule(pl.LightningDataModule):
         `micro_batch_sequences` (B, None: 8).
         """
         super().__init__()
-        if num_workers < 0:
-            raise ConfigurationError(f"data.num_workers={num_workers} is negative. Did you mean 0?")
+        least = {"context_tokens": 1, "micro_batch_sequences": 1, "seed": 0, "num_workers": 0}
+        values = (context_tokens, micro_batch_sequences, seed, num_workers)
+        for (name, low), value in zip(least.items(), values, strict=True):
+            if value is not None and not (isinstance(value, Integral) and value >= low):
+                raise ConfigurationError(f"data.{name}: must be a whole number of at least {low}, got {value}.")
         if batch is not None and (context_tokens, micro_batch_sequences) != (None, None):
             raise ConfigurationError(
                 "data.context_tokens and data.micro_batch_sequences belong to batch; set them there."
@@ -89,14 +95,22 @@ class TokenDataModule(pl.LightningDataModule):
         self.examples = Examples()
         self.references: ReferenceScores | None = None
 
-    @cached_property
+    @override
+    def setup(self, stage: str = "fit") -> None:
+        """Do nothing: the folder is open."""
+
+    @property
+    def _place(self) -> Any:
+        """The Trainer, or a single rank at its first step in a loop without one."""
+        return self.trainer or SimpleNamespace(world_size=1, global_rank=0, global_step=0, accumulate_grad_batches=1)
+
+    @property
     def _batch(self) -> BatchPlan:
         if self._given_batch is not None:
             return self._given_batch
-        assert self.trainer is not None
         context_tokens, num_sequences = self._row_shape
-        num_ranks = self.trainer.world_size
-        tokens = context_tokens * num_sequences * num_ranks * self.trainer.accumulate_grad_batches
+        num_ranks = self._place.world_size
+        tokens = context_tokens * num_sequences * num_ranks * self._place.accumulate_grad_batches
         shape = Batch(context_tokens=context_tokens, tokens_per_step=tokens, micro_batch_sequences=num_sequences)
         return plan_batches(shape, num_ranks=num_ranks)
 
@@ -109,16 +123,15 @@ class TokenDataModule(pl.LightningDataModule):
         return names
 
     def train_dataloader(self) -> Iterable[Tensor | TokenBatch]:
-        """Return an endless loader that starts at the Trainer's step."""
-        assert self.trainer is not None
-        if self.trainer.global_rank == 0 and self._check is None:
+        """Return an endless loader that starts at the Trainer's step, at the first without a Trainer."""
+        if self._place.global_rank == 0 and self._check is None:
             self._check = BackgroundCheck(self._datasets)
         rows, order = self.rows_in_order()
         rank_rows = RankRows(
             order,
             batch=self._batch,
-            rank=self._batch.data_rank(self.trainer.global_rank),
-            start_step=self.trainer.global_step,
+            rank=self._batch.data_rank(self._place.global_rank),
+            start_step=self._place.global_step,
         )
         if self._num_workers:
             return worker_loader(rows, rank_rows, num_workers=self._num_workers)
@@ -208,7 +221,6 @@ class TokenDataModule(pl.LightningDataModule):
         reads all; `source` None is the first. Where documents do not see one another in training,
         a third tensor counts them: int32 [B, T].
         """
-        assert self.trainer is not None
         dataset = self.dataset if source is None else self.mixture.datasets[source]
         windows = self._packing.held_out(
             dataset, split, context_tokens=self._batch.context_tokens, max_tokens=max_tokens
@@ -216,7 +228,7 @@ class TokenDataModule(pl.LightningDataModule):
         num_sequences = min(self._batch.sequences_per_micro_step, max(1, windows.num_windows))
         stride = num_sequences * self._batch.num_data_ranks
         for start in range(0, windows.num_windows, stride):
-            first = start + self._batch.data_rank(self.trainer.global_rank) * num_sequences
+            first = start + self._batch.data_rank(self._place.global_rank) * num_sequences
             rows = [windows.window(first + row) for row in range(num_sequences)]
             parts = [np.stack(part) for part in zip(*rows, strict=True) if part[0] is not None]
             for ids in parts[:2]:
