@@ -204,6 +204,25 @@ def test_a_module_with_two_optimizers_of_its_own(tmp_path: Path) -> None:
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(module.losses[-1])
 
 
+def test_a_last_step_that_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two steps a batch: of 40 batches in an epoch no estimate makes 80."""
+    fit(
+        tmp_path,
+        callbacks.Checkpoint(every_steps=50, keep_last=9),
+        callbacks.Progress(every_seconds=0.0),
+        module=TwoOptimizers(),
+    )
+    assert saved(tmp_path) == [50, 80]
+    *_, before, last = (line.partition(" | ") for line in capsys.readouterr().out.splitlines())
+    assert before[0] == "step 78"
+    assert last[0] == "step 80"
+    assert last[2].startswith("1.3K tokens"), "40 batches"
+    module = TwoOptimizers()
+    nn.init.constant_(next(module.parameters()), math.nan)
+    with pytest.raises(Diverged, match="Step 2 has loss nan"):
+        fit(tmp_path, callbacks.TrainingHealth(every_steps=1000), module=module)
+
+
 class ByteModule(PlainModule):
     """Logits over all ids of a byte-level tokenizer."""
 

@@ -118,7 +118,9 @@ class Progress(RunCallback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero and self._printed_step != self._step:
             self._print_state()
-        self._stop("done" if self._step >= self.run.last_step.steps else "stopped")
+        last = self.run.last_step
+        is_cut = last.goes_on_later or (last.is_known and self._step < last.steps)
+        self._stop("stopped" if is_cut else "done")
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -153,10 +155,10 @@ class Progress(RunCallback):
         point = self._latest(metric)
         return None if point is None else point.metrics[metric]
 
-    def _tokens_per_step(self) -> int:
+    def _tokens_per_step(self) -> float:
         if self.context is not None:
             return self.context.plan.batch.tokens_per_step
-        return 0 if self._trainer is None else parts_of(self._trainer).first_step_tokens
+        return 0 if self._trainer is None else parts_of(self._trainer).tokens_per_step
 
     @property
     def _newest_step(self) -> int:

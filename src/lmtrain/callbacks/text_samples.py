@@ -73,11 +73,6 @@ class TextSamples(RunCallback):
             raise ConfigurationError("TextSamples: must have tokenizer= in a plain Trainer; add it.")
 
     @override
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.context is None and not self.is_due(trainer.global_step):  # its last step was not known
-            self.on_due_step(trainer, pl_module)
-
-    @override
     def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Generate on every rank, since a sharded model needs them all; write on the first."""
         if torch.accelerator.is_available():

@@ -150,9 +150,10 @@ class TrainerParts(pl.Callback):
         self.last_step = LastStep(num_steps(trainer), is_known=num_steps(trainer) < UNLIMITED)
         self.steps = StepMetrics()
         self.num_tokens = self.first_step_tokens = 0  # over all ranks, of this process's steps
+        self.tokens_per_step = 0.0  # their mean
         self._loss: Tensor | None = None
         self._norm: Tensor | None = None
-        self._step = 0
+        self._step = self._num_steps = 0  # the newest; how many this process took
         self.has_stepped = False  # in the micro-batch that has just ended
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -190,8 +191,10 @@ class TrainerParts(pl.Callback):
             count = torch.full((), tokens, device=self._loss.device, dtype=torch.float64)
             self.steps.add_micro_step(StepSums(self._loss.double() * count, count))
         self.has_stepped = trainer.global_step > self._step
-        if self.has_stepped and not self.first_step_tokens:
-            self.first_step_tokens = self.num_tokens
+        if self.has_stepped:
+            self.first_step_tokens = self.first_step_tokens or self.num_tokens
+            self._num_steps += trainer.global_step - self._step
+            self.tokens_per_step = self.num_tokens / self._num_steps
         if self.has_stepped and self._norm is not None and self._loss is not None:
             lr = float(trainer.optimizers[0].param_groups[0]["lr"])
             sums = self.steps.reduce_micro_steps()
@@ -203,10 +206,14 @@ UNLIMITED: Final = 1 << 62
 
 
 def num_steps(trainer: pl.Trainer) -> int:
-    """Return the number of a Trainer's last optimizer step; UNLIMITED if it has none or does not know it yet."""
+    """Return the number of a Trainer's last optimizer step; UNLIMITED if it has none or does not know it yet.
+
+    How many steps a module takes of a batch that optimizes by itself, only its own code knows.
+    """
     limits = [trainer.max_steps] if trainer.max_steps and trainer.max_steps > 0 else []
     batches = trainer.num_training_batches
-    if trainer.max_epochs and trainer.max_epochs > 0 and 0 < batches < float("inf"):
+    is_manual = not trainer.lightning_module.automatic_optimization
+    if not is_manual and trainer.max_epochs and trainer.max_epochs > 0 and 0 < batches < float("inf"):
         per_epoch = -(-int(batches) // trainer.accumulate_grad_batches)
         limits.append(per_epoch * trainer.max_epochs)
     return min(limits, default=UNLIMITED)
@@ -267,7 +274,7 @@ class RunCallback(pl.Callback):
 
     `run` is what it runs in: the run's context, or the Trainer's own parts. `context` is a run's, None elsewhere.
     Besides Lightning's hooks it has `on_step_end`, after each optimizer step, and `on_due_step`, after those of
-    `step_interval`.
+    `step_interval` and, in any Trainer, at the end.
 
     Example:
         >>> class WeightNorm(RunCallback):
@@ -317,6 +324,12 @@ class RunCallback(pl.Callback):
 
     def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Act after an optimizer step of `step_interval`."""
+
+    @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        is_over = self.context is None and not self.run.last_step.goes_on_later
+        if is_over and self.step_interval is not None and not self.is_due(trainer.global_step):
+            self.on_due_step(trainer, pl_module)  # which step is the last was not known
 
     def is_due(self, step: int) -> bool:
         """Return whether a step, counted from 1, is one of `step_interval`."""
