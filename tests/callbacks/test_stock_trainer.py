@@ -134,6 +134,12 @@ def test_a_stopped_training_goes_on_from_our_checkpoint(tmp_path: Path) -> None:
         assert torch.equal(value, resumed.state_dict()[name])
 
 
+def test_a_budget_may_be_a_text(tmp_path: Path) -> None:
+    assert fit(tmp_path, callbacks.TokenBudget(tokens="0.1K")).global_step == 4
+    with pytest.raises(ConfigurationError, match=r"callbacks\.token_budget\.steps.*many"):
+        callbacks.TokenBudget(steps="many")
+
+
 def test_losses_are_means_over_accumulated_micro_batches(tmp_path: Path) -> None:
     module = PlainModule()
     trainer = fit(tmp_path, callbacks.StepLog(every_steps=1), module=module, accumulate_grad_batches=4)

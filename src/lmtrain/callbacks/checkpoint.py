@@ -54,7 +54,7 @@ class Checkpoint(RunCallback):
         keep_last: int = 2,
         keep_best: bool = True,
         background_from_bytes: int | None = None,
-        folder: Path | None = None,
+        folder: str | Path | None = None,
         context: RunContext | None = None,
     ) -> None:
         super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.checkpoint.every_steps"))
@@ -62,7 +62,7 @@ class Checkpoint(RunCallback):
         require_number("callbacks.checkpoint.every_seconds", every_seconds, above=0, usual="600")
         require_number("callbacks.checkpoint.max_time_share", max_time_share, above=0, at_most=1, usual="1")
         require_number("callbacks.checkpoint.background_from_bytes", background_from_bytes, at_least=0, usual="null")
-        self._given_folder = folder
+        self._given_folder = None if folder is None else Path(folder)
         self._scores = HeldOutScores() if context is None else context.scores
         self._every_seconds = every_seconds
         self._max_time_share = max_time_share

@@ -7,7 +7,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.accounting.options.ranges import require_count
+from lmtrain.accounting.quantities import parse_whole
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunCallback, RunContext, count_tokens
 
@@ -15,7 +15,7 @@ from lmtrain.training.context import RunCallback, RunContext, count_tokens
 class TokenBudget(RunCallback):
     """Stop after the step in which `tokens` tokens, or `steps` steps, are reached, whichever is first.
 
-    A run has its own budget.
+    A run has its own budget. A quantity may be a text: "2M".
 
     Tokens are counted over all ranks. A training resumed with its budget spent trains no step.
 
@@ -24,12 +24,11 @@ class TokenBudget(RunCallback):
     """
 
     def __init__(
-        self, *, tokens: int | None = None, steps: int | None = None, context: RunContext | None = None
+        self, *, tokens: int | str | None = None, steps: int | str | None = None, context: RunContext | None = None
     ) -> None:
         super().__init__(context)
-        require_count("callbacks.token_budget.tokens", tokens)
-        require_count("callbacks.token_budget.steps", steps)
-        self._tokens, self._steps = tokens, steps
+        self._tokens = None if tokens is None else parse_whole(tokens, "callbacks.token_budget.tokens")
+        self._steps = None if steps is None else parse_whole(steps, "callbacks.token_budget.steps")
         self._trained_tokens = 0
         self._began = (0, 0)  # step and tokens at this process's start
 
