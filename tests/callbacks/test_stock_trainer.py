@@ -180,6 +180,17 @@ def test_a_risen_loss_and_a_flat_validation_end_training(tmp_path: Path, caplog:
     assert "was the best of the last 3 validations" in stopping.reason
 
 
+def test_a_signal_promises_nothing_where_nothing_is_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def receive(trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.global_step == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    stop = pl.callbacks.LambdaCallback(on_train_batch_end=receive)
+    with caplog.at_level(logging.WARNING):
+        fit(tmp_path, stop, callbacks.GracefulStop())
+    assert caplog.messages[-1] == "SIGTERM: stopping after step 2."
+
+
 class TwoOptimizers(PlainModule):
     """Optimizes by itself, with two optimizers."""
 

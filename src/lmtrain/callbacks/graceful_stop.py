@@ -103,7 +103,8 @@ class GracefulStop(RunCallback):
         self.run.events.mark("stop_signal", signal=received, step=trainer.global_step)
         if trainer.is_global_zero:
             name = signal.Signals(received).name
-            _LOG.warning("%s: stopping after step %d; the same command goes on from it.", name, trainer.global_step)
+            rest = "" if self.context is None else "; the same command goes on from it"
+            _LOG.warning("%s: stopping after step %d%s.", name, trainer.global_step, rest)
 
     def _restore(self) -> None:
         previous, self._previous = self._previous, {}
