@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lmtrain import callbacks
-from lmtrain.errors import ConfigurationError, Diverged
+from lmtrain.errors import ConfigurationError, Diverged, EnvironmentProblem
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 BATCH, CONTEXT, VOCABULARY = 4, 8, 8  # every row is the same, since Lightning begins an epoch again
@@ -132,6 +132,15 @@ def test_a_stopped_training_goes_on_from_our_checkpoint(tmp_path: Path) -> None:
     assert len(resumed.losses) == 6
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name])
+
+
+def test_a_checkpoint_that_does_not_exist_is_missing(tmp_path: Path) -> None:
+    kept = str(tmp_path / "kept")
+    fit(tmp_path, callbacks.TokenBudget(steps=3), callbacks.Checkpoint(folder=kept))
+    with pytest.raises(
+        EnvironmentProblem, match=r"step_1: must be an existing folder.*Did you mean .*step_00000003\?$"
+    ):
+        fit(tmp_path, callbacks.Checkpoint(folder=kept), ckpt_path=f"{kept}/step_1")
 
 
 def test_a_budget_may_be_a_text(tmp_path: Path) -> None:

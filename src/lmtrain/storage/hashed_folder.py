@@ -99,9 +99,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def require_whole(folder: Path) -> None:
     """Refuse a folder with any change since it was written."""
+    if not folder.is_dir():
+        near = [f" Did you mean {path}?" for path in sorted(folder.parent.glob("step_*")) if path.is_dir()]
+        raise EnvironmentProblem(f"{folder}: must be an existing folder of a checkpoint.{''.join(near[-1:])}")
     if problem := damage(folder):
-        msg = f"{folder} is damaged: {problem}. Use an older checkpoint with resume=PATH."
-        raise EnvironmentProblem(msg)
+        fix = "Use an older checkpoint: resume=PATH of a run, ckpt_path=PATH of a Trainer."
+        raise EnvironmentProblem(f"{folder} is damaged: {problem}. {fix}")
 
 
 def file_sha256(path: Path) -> str:
