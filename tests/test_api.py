@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lmtrain
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, DataError
 from tests import tiny
 
 SMALL = [*tiny.TINY, "budget.steps=3"]
@@ -39,7 +39,30 @@ def test_train_has_the_losses_of_the_command() -> None:
     compared = lmtrain.compare(run, "runs/typed")
     assert len(compared.choices) == 1
     text = lmtrain.load(run.folder).generate("def", num_new_tokens=4, temperature=0)
-    assert text == run.load().generate("def", num_new_tokens=4, temperature=0)
+    model = run.load()
+    assert text == model.generate("def", num_new_tokens=4, temperature=0)
+    for wrong, pattern in [
+        ({"max_new_tokens": 5}, "Did you mean 'num_new_tokens'"),
+        ({"num_new_tokens": "5"}, "num_new_tokens: .*whole number"),
+        ({"num_new_tokens": 2.5}, r"num_new_tokens: .*2\.5"),
+        ({"temperature": "hot"}, "temperature: .*hot"),
+        ({"top_k": 2.5}, "top_k: .*whole number"),
+    ]:
+        with pytest.raises(ConfigurationError, match=pattern):
+            model.generate("def", **wrong)  # pyright: ignore[reportCallIssue]
+    for no_text in (None, b"abc", "a\ud800b"):
+        for read in (model.generate, model.score):
+            with pytest.raises(DataError, match="must be UTF-8 text"):
+                read(no_text)  # pyright: ignore[reportCallIssue]
+
+
+def test_arguments_that_are_not_text_are_refused() -> None:
+    for call in (lmtrain.compose, lmtrain.train, lmtrain.plan):
+        for wrong in (["debug=tiny"], 3):
+            with pytest.raises(ConfigurationError, match="overrides must be text"):
+                call(wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigurationError, match="path must be text or a Path, got None"):
+        lmtrain.load(None)  # pyright: ignore[reportArgumentType]
 
 
 def test_train_takes_a_composed_specification() -> None:

@@ -98,7 +98,7 @@ def compose(
 
     flags = [word for target in allow_targets for word in ("--allow-target", target)]
     flags += [] if config_dir is None else ["--config-dir", str(config_dir)]
-    return one_job(parse_arguments([*overrides, *_words(groups), *flags]))
+    return one_job(parse_arguments([*_typed(overrides), *_words(groups), *flags]))
 
 
 def train(*overrides: "str | Job", **groups: Any) -> Run:
@@ -119,7 +119,7 @@ def train(*overrides: "str | Job", **groups: Any) -> Run:
     from lmtrain.run.stored_runs.job import Job
 
     given = [each for each in overrides if isinstance(each, Job)]
-    words = [each for each in overrides if isinstance(each, str)]
+    words = [each for each in overrides if not isinstance(each, Job)]
     if given and (words or groups or len(given) > 1):
         raise ConfigurationError("train: takes one specification alone, or overrides and groups, not both.")
     job = given[0].begun_now() if given else compose(*words, **groups)
@@ -146,7 +146,8 @@ def plan(
         from lmtrain.cli.commands.plan import plan_json
 
         groups = {"model": model, "optimizer": optimizer, "batch": None if batch == 1 else batch, **settings}
-        return plan_json([*overrides, *_words({name: value for name, value in groups.items() if value is not None})])[0]
+        words = _words({name: value for name, value in groups.items() if value is not None})
+        return plan_json([*_typed(overrides), *words])[0]
     if overrides:
         raise ConfigurationError(f"plan: takes a module without overrides, got {overrides[0]!r}; leave it out.")
     from lmtrain.run.schema.signatures import require_arguments
@@ -180,6 +181,8 @@ def load(
     from lmtrain.run.load import Model
     from lmtrain.run.stored_runs.loaded_models import model_to_run
 
+    if not isinstance(path, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"load: path must be text or a Path, got {path!r}.")
     return Model(model_to_run(Path(path), weights=weights, device=device, allowed=allow_targets))
 
 
@@ -206,6 +209,15 @@ def compare(*paths: "str | Path | Run", **settings: Any) -> "Comparison":
     return compare_folders(
         find_runs([path.folder if isinstance(path, Run) else Path(path) for path in paths]), **settings
     )
+
+
+def _typed(overrides: Sequence[Any]) -> Sequence[str]:
+    """Return positional arguments, which are those of the command line."""
+    if wrong := [each for each in overrides if not isinstance(each, str)]:
+        raise ConfigurationError(
+            f"overrides must be text such as 'optimizer.lr=1e-3', one an argument; got {wrong[0]!r}."
+        )
+    return overrides
 
 
 def _words(groups: Mapping[str, Any], prefix: str = "") -> list[str]:

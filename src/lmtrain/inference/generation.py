@@ -7,6 +7,7 @@ import codecs
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Literal, final
 
 from jaxtyping import Float
@@ -49,8 +50,10 @@ class Request:
     def __post_init__(self) -> None:
         if not self.prompt:
             raise ConfigurationError("prompt: must have at least one token, got ''.")
-        if self.num_new_tokens < 1:
-            raise ConfigurationError(f"num_new_tokens: must be at least 1, got {self.num_new_tokens}.")
+        if not isinstance(self.num_new_tokens, Integral) or self.num_new_tokens < 1:
+            raise ConfigurationError(
+                f"num_new_tokens: must be a whole number of at least 1, got {self.num_new_tokens}."
+            )
 
 
 @final

@@ -16,7 +16,7 @@ from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, end_ids
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import one_line, read_object
-from lmtrain.tokenizers.base import TOKENIZER_FILE, ChatTemplate, Tokenizer, is_unicode, reject_panics
+from lmtrain.tokenizers.base import TOKENIZER_FILE, ChatTemplate, Tokenizer, reject_panics, require_text
 from lmtrain.tokenizers.templates import TOKENIZER_CONFIG, token_named
 
 
@@ -69,8 +69,7 @@ class LoadedModel:
 
     def encode(self, prompt: str) -> list[int]:
         """Return a prompt's ids; an empty one begins a new document."""
-        if not is_unicode(prompt):
-            raise DataError(f"prompt: must be UTF-8 text, got {prompt[:40]!r}.")
+        require_text("prompt", prompt)
         return self.tokenizer.encode(prompt) or [self.tokenizer.end_of_text_id]
 
 

@@ -8,7 +8,8 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, final
+from numbers import Integral, Real
+from typing import Any, Final, final
 
 import torch
 from jaxtyping import Float
@@ -54,10 +55,13 @@ class Sampling:
         if self.top_p == 0:
             raise ConfigurationError("top_p: must be above 0, got 0.")
         for name, (least, most) in BOUNDS.items():
-            value = getattr(self, name)
-            if value is not None and not (least <= value <= most and math.isfinite(value)):
+            value, is_whole = getattr(self, name), name == "top_k"
+            if is_whole and self.top_k is None:
+                continue
+            kind: Any = Integral if is_whole else Real
+            if not (isinstance(value, kind) and least <= value <= most and math.isfinite(value)):
                 rule = f"at least {least}" if most == math.inf else f"from {least:g} to {most:g}"
-                raise ConfigurationError(f"{name}: must be a number {rule}, got {value}.")
+                raise ConfigurationError(f"{name}: must be a {'whole ' * is_whole}number {rule}, got {value}.")
         for token, bias in self.logit_bias.items():
             if not abs(bias) <= FAR:
                 raise ConfigurationError(f"logit_bias.{token}: must be from {-FAR:g} to {FAR:g}, got {bias}.")

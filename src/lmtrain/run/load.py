@@ -15,8 +15,9 @@ from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
 from lmtrain.models.base import LanguageModel
+from lmtrain.run.schema.signatures import require_arguments
 from lmtrain.run.stored_runs.loaded_models import score_texts
-from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.base import Tokenizer, require_text
 
 BATCH_TOKENS = 16_384
 
@@ -71,13 +72,15 @@ class Model:
         `logit_bias`.
 
         Raises:
-            ConfigurationError: A setting is out of its range.
+            ConfigurationError: A setting is unknown or out of its range.
+            DataError: A prompt is not UTF-8 text.
         """
-        prompts = [prompt] if isinstance(prompt, str) else prompt
+        prompts = prompt if isinstance(prompt, list | tuple) else [prompt]
+        require_arguments("generate", sampling, Model.generate, Sampling)
         settings = Sampling(temperature=temperature, top_k=top_k, **sampling)
         ids = [self._loaded.encode(one) for one in prompts]
         texts = self._write(ids, settings, num_new_tokens=num_new_tokens, stops=tuple(stop), seed=seed)
-        return texts[0] if isinstance(prompt, str) else texts
+        return texts if isinstance(prompt, list | tuple) else texts[0]
 
     def chat(
         self,
@@ -97,6 +100,7 @@ class Model:
         Raises:
             DataError: The messages are not a conversation, or the model's chat template refuses them.
         """
+        require_arguments("chat", sampling, Model.chat, Sampling)
         style = chat_format(self._loaded)
         settings = Sampling(temperature=temperature, top_k=top_k, **sampling)
         stops = (*style.stops, *stop)
@@ -110,8 +114,9 @@ class Model:
 
         Raises:
             ConfigurationError: The context is longer than the model's.
-            DataError: The text is empty.
+            DataError: The text is empty, or not UTF-8 text.
         """
+        require_text("text", text)
         return score_texts(self._loaded, [text], context_tokens=context_tokens, batch_tokens=BATCH_TOKENS)
 
     def _write(

@@ -134,6 +134,12 @@ def is_unused(name: str) -> bool:
     return name.startswith(_UNUSED)
 
 
+def require_text(key: str, text: object) -> None:
+    """Check that a value is text that can be encoded."""
+    if not isinstance(text, str) or not is_unicode(text):
+        raise DataError(f"{key}: must be UTF-8 text, got {text!r:.40}.")
+
+
 def is_unicode(text: str) -> bool:
     """Return whether a text can be encoded: it has no lone surrogates, as a terminal passes on for bytes."""
     try:

@@ -34,7 +34,7 @@ def hints_of(call: Callable[..., Any]) -> Mapping[str, Any]:
 def require_arguments(key: str, given: Iterable[str], *calls: Callable[..., Any]) -> None:
     """Check that each name is a keyword-only argument of one of the calls."""
     found = (one for call in calls for one in inspect.signature(call).parameters.values())
-    known = [one.name for one in found if one.kind is one.KEYWORD_ONLY]
+    known = [*dict.fromkeys(one.name for one in found if one.kind is one.KEYWORD_ONLY)]
     if others := [name for name in given if name not in known]:
         raise ConfigurationError(f"{key}: takes {', '.join(known)}; got {others[0]}.{suggest(others[0], known)}")
 
