@@ -70,6 +70,7 @@ def test_line_of_text_loses_its_secret(line):
         "password: null",
         "token: ${oc.env:T}",
         "batch.tokens_per_step=256 --num-new-tokens 200",
+        "write a key into a file and give --api-key-file FILE.",
         "  token_budget: {_target_: lmtrain.callbacks.token_budget.TokenBudget}",
         "+    key = name.rpartition('.')[2]",
         "+def redact(value: object, key: str = '') -> object:",

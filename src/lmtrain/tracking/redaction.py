@@ -67,6 +67,7 @@ _LIKELY = re.compile(r"(?:^|_)(?:key|token)$")
 _NOT_SECRET = re.compile(
     r"(?:^|_)(?:per|bos|eos|pad|padding|unk|unknown|mask|sep|cls|special|stop|begin|end|start|text)_token$"
     r"|(?:^|_)(?:text|sort|metric|monitor|column|public|primary|foreign)_key$"
+    r"|_file$"  # a path, as that of --api-key-file
 )
 _VARIABLE = re.compile(r"(?:^|_)(?:token|key|apikey|secrets?|pass|pwd|creds?)(?:_|$)")
 _KEY = r"(?<![\w.$])(?<!\w-)(?<!\$\{)(?P<key>[A-Za-z_][\w.\-/@]*)(?P<quote>['\"]?\]?)(?P<separator>[ \t]*[:=][ \t]*)"
