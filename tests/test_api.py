@@ -38,6 +38,8 @@ def test_train_has_the_losses_of_the_command() -> None:
     assert [each.name for each in lmtrain.runs()] == ["python", "typed"]
     compared = lmtrain.compare(run, "runs/typed")
     assert len(compared.choices) == 1
+    with pytest.raises(ConfigurationError, match=r"^metric: must end with .*, got nope"):
+        lmtrain.compare(run, metric="nope")
     text = lmtrain.load(run.folder).generate("def", num_new_tokens=4, temperature=0)
     model = run.load()
     assert text == model.generate("def", num_new_tokens=4, temperature=0)
@@ -63,6 +65,11 @@ def test_arguments_that_are_not_text_are_refused() -> None:
                 call(wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigurationError, match="path must be text or a Path, got None"):
         lmtrain.load(None)  # pyright: ignore[reportArgumentType]
+
+
+def test_compare_without_a_run_says_what_to_give() -> None:
+    with pytest.raises(ConfigurationError, match=r"^compare: must be given one run or more.*compare\('runs'\)"):
+        lmtrain.compare()
 
 
 def test_train_takes_a_composed_specification() -> None:

@@ -203,6 +203,8 @@ def compare(*paths: "str | Path | Run", **settings: Any) -> "Comparison":
         ConfigurationError: A path has no run, or a setting names no choice.
         DataError: No run has finished, or the runs do not compare.
     """
+    if not paths:
+        raise ConfigurationError("compare: must be given one run or more, got nothing. Did you mean compare('runs')?")
     from lmtrain.report.comparison import compare as compare_folders
     from lmtrain.report.runs.find import find_runs
 

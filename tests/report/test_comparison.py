@@ -109,7 +109,7 @@ def test_a_named_baseline_sets_the_target(tmp_path):
     assert found.reaches["optimizer.lr=0.1"].of_baseline == pytest.approx(0.5)
     never = compare(sweep(tmp_path / "x"), target=1.0)
     assert {reach.tokens for reach in never.reaches.values()} == {None}
-    with pytest.raises(ConfigurationError, match=r"--baseline.*optimizer.lr=0.1, optimizer.lr=0.2"):
+    with pytest.raises(ConfigurationError, match=r"^baseline: .*optimizer.lr=0.1, optimizer.lr=0.2"):
         compare(sweep(tmp_path / "y"), baseline="adam")
 
 

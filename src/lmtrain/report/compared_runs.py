@@ -97,11 +97,11 @@ def _is_of_learning(word: str) -> bool:
 def _curve(points: Sequence[Point], metric: str, *, name: str, is_over: bool) -> Curve:
     """Return a metric over tokens; empty if the run has not measured it yet."""
     if not metric.endswith(MEASURED):
-        raise ConfigurationError(f"--metric: must end with {' or '.join(MEASURED)} (lower is better), got {metric}.")
+        raise ConfigurationError(f"metric: must end with {' or '.join(MEASURED)} (lower is better), got {metric}.")
     curve = [(float(point.tokens), point.metrics[metric]) for point in points if metric in point.metrics]
     if points and not curve and is_over:
         known = sorted({key for point in points for key in point.metrics if key.endswith(MEASURED)})
-        has = f"it has {', '.join(known)}; choose one with --metric" if known else "it has no measurement"
+        has = f"it has {', '.join(known)}" if known else "it has no measurement"
         raise ConfigurationError(f"{name} has no {metric}; {has}.{suggest(metric, known)}")
     if not metric.startswith("train/") or len(curve) <= NUM_MEANS:
         return curve

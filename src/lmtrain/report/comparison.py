@@ -116,7 +116,7 @@ def _named(choices: Sequence[Choice], words: str) -> Choice:
         return found[0]
     labels = [choice.label for choice in found or choices]
     raise ConfigurationError(
-        f"--baseline {words!r}: must name one choice of {', '.join(labels)}.{suggest(words, labels)}"
+        f"baseline: must name one choice of {', '.join(labels)}, got {words}.{suggest(words, labels)}"
     )
 
 
