@@ -40,6 +40,7 @@ WRONG = {
     "run.name=a/../b": r"run\.name: must be a path",
     "run.root=/proc/runs": r"/proc/runs cannot be written",
     "run.root=here/a.txt/runs": r"here/a\.txt is a file",
+    "resume=true": r"^resume: must be one of auto, must, never or a path, got True",
     "resume=nowhere": r"resume: must be auto, must, never",
     "init_from=nowhere": r"init_from=nowhere ",
     "data=shards data.folder.path=nowhere": r"data folder nowhere does not exist",

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Final, TypeVar, get_type_hints
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, get_type_hints
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget
@@ -151,7 +152,10 @@ COUNTS: Final = ("devices", "num_nodes")  # of the trainer
 OUR_MODULE: Final = {TARGET: "lmtrain.run.builders.own_module.causal_lm"}
 HINTS: Final = get_type_hints(RunConfig)
 LIGHT: Final = ("run", "batch", "budget", "cluster", "health", "experts")  # built when they are read
-SCALARS: Final = {name: kind for name, kind in HINTS.items() if kind in (int, str, bool, str | None, float | None)}
+SCALARS: Final = {
+    **{name: kind for name, kind in HINTS.items() if kind in (int, str, bool, str | None, float | None)},
+    "resume": Literal["auto", "must", "never"] | Path,  # kept as text
+}
 NODES: Final = tuple(name for name, kind in HINTS.items() if kind is Node and name != "make_trainer")
 KEYS: Final = (
     *SCALARS,
