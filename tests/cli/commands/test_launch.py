@@ -7,6 +7,7 @@ import yaml
 
 from lmtrain.cli.commands.launch import launch
 from lmtrain.errors import ConfigurationError
+from tests.interop.hugging_face import imported, saved
 
 FLEET = [
     "cluster=h100_8x",
@@ -75,6 +76,13 @@ def test_a_wrong_command_is_refused_before_anything_is_written(queue: Path, word
     with pytest.raises(ConfigurationError, match=message):
         launch(words)
     assert {*queue.iterdir()} == before
+
+
+def test_weights_of_another_model_are_refused_before_the_queue(queue: Path) -> None:
+    saved("llama", queue / "hf")
+    imported(queue / "hf", queue / "base")
+    with pytest.raises(ConfigurationError, match=r"init_from=base is another model"):
+        launch(["slurm", "cluster=cpu", "init_from=base", "model=llama_tiny", "run.name=a", "--dry-run"])
 
 
 def test_kubernetes_and_sky_get_yaml_of_the_config_s_nodes(capsys: pytest.CaptureFixture[str]) -> None:

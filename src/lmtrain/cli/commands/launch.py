@@ -177,7 +177,8 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> NodesJob |
     if others or choices.is_trial:
         raise ConfigurationError(f"{program} starts one run, not a sweep; launch each value by itself.")
     from lmtrain.cli.commands.train import run_name
-    from lmtrain.run.builders.model import require_strategy_on_paper
+    from lmtrain.run.builders.model import model_on_paper
+    from lmtrain.run.stored_runs.initial_weights import find_weights
     from lmtrain.run.validators.parallelism import require_cluster
 
     name = run_name(config, choices)
@@ -185,7 +186,9 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> NodesJob |
     run_path(root.absolute(), name)
     require_cluster(config)
     _warn_of_misfits(words)
-    require_strategy_on_paper(config)  # the ranks would refuse only after their wait in a queue
+    model = model_on_paper(config)  # the ranks would refuse only after their wait in a queue
+    if is_here:
+        find_weights(config.init_from, model)
     return NodesJob(
         name=name,
         root=root,

@@ -64,7 +64,9 @@ def require_strategy(config: RunConfig, model: LanguageModel) -> None:
     build_strategy(config, facts=place).require(model)
 
 
-def require_strategy_on_paper(config: RunConfig) -> None:
-    """Let the strategy look at its ranks and the model before there is one: on the meta device."""
+def model_on_paper(config: RunConfig) -> LanguageModel:
+    """Build the model on the meta device, and let the strategy look at its ranks and at it, before there is a run."""
     with torch.device("meta"):
-        require_strategy(config, config.model.checked(config.allowed).build())
+        model: LanguageModel = config.model.checked(config.allowed).build()
+        require_strategy(config, model)
+    return model
