@@ -21,7 +21,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.compose.paths import MANY_OPTIONS, NAMED_BY_PEOPLE, SHORT_KEYS, key_of, option_names
 from lmtrain.run.compose.start_options import brought_options, own_options
-from lmtrain.run.compose.suggestions import refuse_unknown_words, unknown_option
+from lmtrain.run.compose.suggestions import refuse_unknown_words
 
 NAME: Final = "run.name"
 LIKE_A_NUMBER: Final = re.compile(r"[\d.+-][\w.+-]*|true|false|nan|inf", re.IGNORECASE)  # 1.10 would become 1.1
@@ -115,7 +115,7 @@ def parse_arguments(
     # Hydra wants "++" for a key in no file.
     overrides = [f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else _in_full(word) for word in words]
     keys = values_by_key(overrides)
-    _require_one_option(keys, is_sweep=is_sweep)
+    _require_one_option(keys)
     _refuse_hydra(keys)
     is_budget_alone = "budget" not in keys and any(key.startswith("budget.") for key in keys)
     added = ["budget=none"] if budget_group and is_budget_alone else []
@@ -174,17 +174,12 @@ def _in_full(word: str) -> str:
     return f"{key}{equals}'{value}'" if key == NAME and LIKE_A_NUMBER.fullmatch(value) else f"{key}{equals}{value}"
 
 
-def _require_one_option(keys: Mapping[str, str], *, is_sweep: bool) -> None:
-    """Refuse several options of a group that takes one, which Hydra mixes key by key, and a number as an option."""
+def _require_one_option(keys: Mapping[str, str]) -> None:
+    """Refuse several options of a group that takes one, which Hydra mixes key by key."""
     for key, value in keys.items():
-        options = option_names(key) if value.startswith("[") or value[:1].isdigit() else []
-        if not options or key in MANY_OPTIONS:
-            continue
-        if value.startswith("["):
+        if value.startswith("[") and key not in MANY_OPTIONS and option_names(key):
             first = value.strip("[]").partition(",")[0].strip()
             raise ConfigurationError(f"{key}={value}: {key} takes one option; write {key}={first}.")
-        if value not in options and not is_sweep:
-            raise ConfigurationError(unknown_option(key, value, options))
 
 
 def _refuse_hydra(keys: Iterable[str]) -> None:

@@ -37,6 +37,8 @@ from lmtrain.training.lean_import import collecting_later
 
 SEARCH: Final = "search"  # in hydra.sweeper: the option searches
 SETTINGS: Final = "sweep"
+# What Hydra reads as a flag, a number or nothing, and so not as an option's name.
+NO_TEXT: Final = re.compile(r"true|false|null|nan|[+-]?(?:inf|[\d.][\d._]*(?:e[+-]?\d+)?)", re.IGNORECASE)
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
 
@@ -168,6 +170,10 @@ def _configs(arguments: Arguments, *, config_name: str) -> Generator[tuple[DictC
 
 def _composed(words: list[str], *, config_name: str) -> DictConfig:
     untrusted_options.require_bounded_words(words)
+    for word in words:
+        group, option = key_of(word), word.partition("=")[2]
+        if NO_TEXT.fullmatch(option) and (options := option_names(group)):
+            raise ConfigurationError(suggestions.unknown_option(group, option, options))
     composed = compose(config_name, overrides=words, return_hydra_config=True)
     if composed.hydra.get("callbacks"):
         name = next(iter(composed.hydra.callbacks))

@@ -63,7 +63,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "precision=fp16_mixed": "fp16 amp",
     "precision=fp8": "fp8 float8",
     "recompute=every_block": "gradient_checkpointing activation_checkpointing activation_checkpoint grad_checkpointing",
-    "compile=auto": "torch_compile use_compile compile_model",
+    "compile={}": "torch_compile use_compile compile_model",
     "attention={}": "attn_implementation attention_backend",
     "attention=auto": "flash_attention flash_attn use_flash_attention",
     "logger={}": "report_to log_with logger_name",
@@ -88,7 +88,16 @@ SETTINGS: Final[Mapping[str, str]] = {
     "data.num_workers={}": "num_workers dataloader_num_workers",
     "adapter=lora init_from=RUN": "lora use_lora use_peft peft",
     "adapter=lora adapter.rank={} init_from=RUN": "lora_r lora_rank",
+    "adapter=lora adapter.dropout={} init_from=RUN": "lora_dropout adapter.dropout",
+    "to leave it out (models here have no dropout)": (
+        "dropout attn_dropout resid_dropout attn_pdrop resid_pdrop embd_pdrop"
+    ),
     "task=dpo objective.beta={} init_from=RUN": "beta dpo_beta",
+    # settings of lmtrain 0.1
+    "--ranks {} (of lmtrain parity)": "parity.ranks",
+    "--steps {} (of lmtrain parity)": "parity.steps",
+    "--tolerance {} (of lmtrain parity)": "parity.tolerance",
+    "--seed {} (of lmtrain parity)": "parity.seed",
     "--config-dir FOLDER experiment=NAME, of FOLDER/experiment/NAME.yaml": "config config_file",
 }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, did_you_mean, nearest, suggest
+from lmtrain.run.compose.option_files import default_options, shared_keys
 from lmtrain.run.compose.other_programs import HUB, OPTIONS, SETTINGS, inverted
 from lmtrain.run.compose.paths import (
     MANY_OPTIONS,
@@ -24,6 +25,8 @@ from lmtrain.run.compose.paths import (
 )
 
 FALSE: Final = ("false", "off", "no", "0")
+NOTHING: Final = (*FALSE, "null")
+TRUE: Final = ("true", "on", "yes", "1")
 LEAVE_OUT: Final = "to leave it out"
 TEXT: Final = re.compile(r"\.(?:txt|md|jsonl|csv|parquet)(?:\.gz|\.zst)?$")
 
@@ -39,7 +42,7 @@ def refuse_unknown_words(words: Sequence[str], *, has_own_options: bool) -> None
         name, equals, value = word.partition("=")
         if word.startswith("--"):
             key, value = name[2:].replace("-", "_"), value or ("" if "=" in after else after)
-            if instead := instead_of(key, value) or (f"{key}={value or 'true'}" if is_known_head(key) else None):
+            if instead := instead_of(key, value, here=f"{key}={{}}" if is_known_head(key) else None):
                 found.append((f"{word}: unknown flag. Did you mean {instead}?", instead))
         elif not equals or not name:
             if not (is_value or word.startswith(("-", "~"))):
@@ -53,8 +56,8 @@ def refuse_unknown_words(words: Sequence[str], *, has_own_options: bool) -> None
         raise ConfigurationError(found[0][0])
     if found:
         lines = "\n".join(f"  {message}" for message, _ in found)
-        given = (re.sub(r" \(.*\)$", "", instead) for _, instead in found if instead not in (None, LEAVE_OUT))
-        typed = " ".join(dict.fromkeys(given))
+        given = dict.fromkeys(re.sub(r" \(.*\)$", "", instead) for _, instead in found if instead)
+        typed = " ".join(word for word in given if word != LEAVE_OUT)
         write = f"; write {typed}" if typed else ""
         raise ConfigurationError(f"{len(found)} words are not settings of lmtrain{write}.\n{lines}")
 
@@ -63,29 +66,34 @@ def _of_key(word: str) -> tuple[str, str | None]:
     """Return the message for a key of another program or close to ours, and what to type in its place."""
     key, value = key_of(word), word.partition("=")[2]
     head = re.split(r"[./@]", key)[0]
+    values = {*value.strip("[]").split(",")}  # several options, or a sweep's
     near = difflib.get_close_matches(head, _known_heads(), n=2)
-    heads = sorted(near, key=lambda each: value not in option_names(each))
+    fitting = [each for each in near if key != head or not (known := option_names(each)) or values <= {*known}]
     instead = instead_of(key, value)
-    meant = f" Did you mean {instead}?" if instead else did_you_mean([word.replace(head, each) for each in heads[:1]])
+    meant = f" Did you mean {instead}?" if instead else did_you_mean([word.replace(head, each) for each in fitting[:1]])
+    meant = meant or " `lmtrain train --help` lists all settings."
     return f"{word}: unknown key {key}.{meant}", instead
 
 
-def instead_of(key: str, value: str) -> str | None:
-    """Return what to type for a setting of another program, under its section there or alone; None: not in the table.
+def instead_of(key: str, value: str, *, here: str | None = None) -> str | None:
+    """Return what to type for a setting of another program, under its section there or alone; else `here`.
 
+    `{}` is filled with the value: of a group, with the option that it may have meant; an empty one, with the default.
     Keys that people name themselves are looked up whole.
     """
     names = inverted(SETTINGS)
     alone = "" if key.startswith(NAMED_BY_PEOPLE) else key.rpartition(".")[2]
-    found = names.get(key.lower()) or names.get(alone.lower())
+    found = names.get(key.lower()) or names.get(alone.lower()) or here
     if found is None:
         return None
     if "{}" not in found and value.lower() in FALSE:
         return LEAVE_OUT
     group, _, rest = found.partition("=")
-    if rest == "{}" and (known := option_names(group)) and (near := _meant_options(group, value, known)):
-        value = near[0]
-    return found.replace("{}", value or "VALUE")
+    if rest == "{}" and group not in MANY_OPTIONS:
+        value = next(iter(_meant_options(group, value or "true", option_names(group))), value)
+    main = conf_folder() / "train.yaml"
+    usual = {**default_options(main), **shared_keys(main)}.get(group, "null")
+    return found.replace("{}", value or {"null": "VALUE", "false": "true"}.get(usual, usual))
 
 
 @cache
@@ -131,6 +139,8 @@ def _meant_options(group: str, option: str, known: Iterable[str]) -> list[str]:
         return [name]
     if meant := inverted(OPTIONS.get(group, {})).get(name):
         return [meant]
+    if (usual := "none" if name in NOTHING else "auto" if name in TRUE else "") in known:
+        return [usual]
     longer = [each for each in known if each.startswith(f"{name}_")]
     return longer or [each for each in nearest(name, known) if group != "model" or _is_of_family(each, name)]
 
@@ -143,7 +153,7 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
         words = did_you_mean(near if group in MANY_OPTIONS else [f"{group}={near[0]}"])
         return f"{group}={option}: unknown option.{words} `--help {group}` lists all {len(known)}."
     hub = f"; {HUB[group]}" if group in HUB else ""
-    return f"{group}={option}: unknown option; {group} has {', '.join(known)}{hub}."
+    return f"{group}: must be one of {', '.join(known)}, got {option}{hub}."
 
 
 def _is_of_family(name: str, word: str) -> bool:
