@@ -34,9 +34,9 @@ def served(*start):
         server.server_close()
 
 
-def get(port, path, host=None):
+def get(port, path, host=None, method="GET"):
     connection = http.client.HTTPConnection(HOST, port, timeout=60)
-    connection.request("GET", path, headers={"Host": host or f"{HOST}:{port}"})
+    connection.request(method, path, headers={"Host": host or f"{HOST}:{port}"})
     response = connection.getresponse()
     return response.status, response.read().decode()
 
@@ -70,6 +70,7 @@ def test_another_site_s_name_for_this_machine_gets_nothing():
     with served() as port:
         assert get(port, "/choices")[0] == 200
         assert get(port, "/choices", host=f"evil.example:{port}")[0] == 403
+        assert get(port, "/page.js", host=f"evil.example:{port}", method="HEAD")[0] == 403
         assert get(port, "/../plan_web.py")[0] == 404
 
 

@@ -166,13 +166,19 @@ def handler(start: list[str]) -> Callable[..., SimpleHTTPRequestHandler]:
 
     class Handler(_FilesOfPage):
         @override
-        def do_GET(self) -> None:
-            server = cast("ThreadingHTTPServer", self.server)
-            asked = urlsplit(self.path)
-            # Another site's page could ask through its own host name for this address.
-            if self.headers.get("Host") not in (f"{HOST}:{server.server_port}", f"localhost:{server.server_port}"):
+        def parse_request(self) -> bool:
+            """Refuse another host name: another site's page could ask through its own name for this address."""
+            port = cast("ThreadingHTTPServer", self.server).server_port
+            is_read = super().parse_request()
+            if is_read and self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
                 self.send_error(HTTPStatus.FORBIDDEN)
-            elif asked.path == "/choices":
+                return False
+            return is_read
+
+        @override
+        def do_GET(self) -> None:
+            asked = urlsplit(self.path)
+            if asked.path == "/choices":
                 self._send_json(choices(start))
             elif asked.path == "/plan":
                 with one_at_a_time:
