@@ -7,12 +7,12 @@ import codecs
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Literal, final
 
 from jaxtyping import Float
 from torch import Tensor
 
+from lmtrain.accounting.options.ranges import require_whole
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.grammar import Grammar
 from lmtrain.inference.sampling import Sampling
@@ -50,10 +50,7 @@ class Request:
     def __post_init__(self) -> None:
         if not self.prompt:
             raise ConfigurationError("prompt: must have at least one token, got ''.")
-        if not isinstance(self.num_new_tokens, Integral) or self.num_new_tokens < 1:
-            raise ConfigurationError(
-                f"num_new_tokens: must be a whole number of at least 1, got {self.num_new_tokens}."
-            )
+        require_whole("num_new_tokens", self.num_new_tokens)
 
 
 @final

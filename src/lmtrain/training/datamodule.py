@@ -5,7 +5,6 @@ micro-batch sequences, T context tokens`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Integral
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
+from lmtrain.accounting.options.ranges import require_whole
 from lmtrain.accounting.quantities import format_count
 from lmtrain.data.dataset_folder import BackgroundCheck
 from lmtrain.data.interleave import Placed, ScheduledInterleave, phases_going_on
@@ -75,8 +75,8 @@ class TokenDataModule(pl.LightningDataModule):
         least = {"context_tokens": 1, "micro_batch_sequences": 1, "seed": 0, "num_workers": 0}
         values = (context_tokens, micro_batch_sequences, seed, num_workers)
         for (name, low), value in zip(least.items(), values, strict=True):
-            if value is not None and not (isinstance(value, Integral) and value >= low):
-                raise ConfigurationError(f"data.{name}: must be a whole number of at least {low}, got {value}.")
+            if value is not None:
+                require_whole(f"data.{name}", value, at_least=low)
         if batch is not None and (context_tokens, micro_batch_sequences) != (None, None):
             raise ConfigurationError(
                 "data.context_tokens and data.micro_batch_sequences belong to batch; set them there."

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -33,6 +34,12 @@ def require_count(key: str, value: float | None) -> None:
     """Check that a count is at least 1, by its dotted key; null passes."""
     if value is not None and value < 1:
         raise ConfigurationError(f"{key}={value} is below 1. Did you mean 1?")
+
+
+def require_whole(key: str, value: Any, *, at_least: int = 1) -> None:
+    """Check that a value of any type is a whole number within its bound."""
+    if not isinstance(value, Integral) or value < at_least:
+        raise ConfigurationError(f"{key}: must be a whole number of at least {at_least}, got {value}.")
 
 
 def require_number(
