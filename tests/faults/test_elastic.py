@@ -16,14 +16,14 @@ from tests import tiny
 
 WORDS = [
     *("strategy=fsdp", "trainer.devices=1", "trainer.accelerator=cpu", "optimizer=adamw", "optimizer.lr=1e-4"),
-    *("budget=steps", "budget.steps=500", "callbacks.checkpoint.every_steps=10", "run.name=run", "resume=auto"),
+    *("budget=steps", "budget.steps=60", "callbacks.checkpoint.every_steps=10", "run.name=run", "resume=auto"),
 ]
 WAIT_SECONDS = 250
 TOLERANCE = 1e-4  # one rank and two round sums differently, and every step adds to it
 
 
 @contextlib.contextmanager
-def node(folder: Path, port: int) -> Generator["subprocess.Popen[bytes]"]:
+def node(folder: Path, port: int, *, is_host: bool = False) -> Generator["subprocess.Popen[bytes]"]:
     agent = [
         "-m",
         "torch.distributed.run",
@@ -32,7 +32,7 @@ def node(folder: Path, port: int) -> Generator["subprocess.Popen[bytes]"]:
         "--max-restarts=9",
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint=127.0.0.1:{port}",
-        "--rdzv-conf=last_call_timeout=3",
+        f"--rdzv-conf=is_host={is_host},last_call_timeout=3,keep_alive_interval=1",
     ]
     environment = {**tiny.environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with (folder / "node.log").open("ab") as log:
@@ -46,21 +46,29 @@ def node(folder: Path, port: int) -> Generator["subprocess.Popen[bytes]"]:
 
 def lose(process: "subprocess.Popen[bytes]") -> None:
     """Kill an agent and its rank."""
-    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
-    for number in (process.pid, *map(int, found.stdout.split())):
+    for number in (process.pid, *ranks_of(process)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
     process.wait()
 
 
+def ranks_of(agent: "subprocess.Popen[bytes]") -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(agent.pid)], capture_output=True, text=True, check=False)
+    return [*map(int, found.stdout.split())]
+
+
+@contextlib.contextmanager
+def paused(process: int) -> Generator[None]:
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
 def num_steps(folder: Path) -> int:
     path = folder / "runs/run/metrics.jsonl"
     return path.read_bytes().count(b'"train/loss"') if path.exists() else 0
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def until(happened: Callable[[], bool], folder: Path) -> None:
@@ -84,18 +92,21 @@ def test_a_lost_node_leaves_the_run_to_the_other_and_joins_it_again(tmp_path: Pa
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with node(tmp_path, port) as kept:
-        until(lambda: is_open(port), tmp_path)  # the first agent keeps the meeting place
+    with node(tmp_path, port, is_host=True) as kept:
         with node(tmp_path, port) as lost:
             wait_for_steps(tmp_path, 15)
             lose(lost)
         wait_for_steps(tmp_path, 5)
-        with node(tmp_path, port) as returned:
+        (rank,) = ranks_of(kept)
+        with contextlib.ExitStack() as open_nodes:
+            with paused(rank):  # the run must not end before the node is back
+                returned = open_nodes.enter_context(node(tmp_path, port))
+                until(lambda: f"process {rank} closing signal" in (tmp_path / "node.log").read_text(), tmp_path)
             assert (kept.wait(WAIT_SECONDS), returned.wait(WAIT_SECONDS)) == (0, 0)
     attempts = sorted((tmp_path / "runs/run/attempts").iterdir())
     nodes = [json.loads((attempt / "devices.json").read_text())["num_nodes"] for attempt in attempts]
     assert nodes == [2, 1, 2]
-    assert tiny.start(tmp_path, *WORDS, "run.name=alone").returncode == 0
+    assert tiny.train(tmp_path, *WORDS, "run.name=alone").returncode == 0
     alone, elastic = (tiny.losses(tmp_path / "runs" / name) for name in ("alone", "run"))
     assert alone.keys() == elastic.keys()
     assert [*elastic.values()] == pytest.approx([*alone.values()], abs=TOLERANCE)
