@@ -106,7 +106,6 @@ def test_a_checkpoint_continues_in_another_mesh_and_in_one_process(
             {"tensor_size": 2, "context_size": 2},
             r"strategy\.tensor_size: must be 1 with strategy\.context_size=2, got 2",
         ),
-        ({"replicate_size": 2, "expert_size": 2}, r"strategy\.replicate_size: must be 1 with strategy\.expert_size=2"),
         ({"replicate_size": 2, "shard_size": 2}, r"strategy\.replicate_size: .*Did you mean 4\?"),
     ],
 )

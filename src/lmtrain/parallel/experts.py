@@ -6,7 +6,7 @@ process with the tokens of all: it is linear in the probabilities, whose gradien
 Expert parallelism (GShard, arXiv 2006.16668 section 3): each rank of a group has its own tokens and a share of each
 layer's experts. An all-to-all sends each row to the rank of its expert, another one sends the result back, and the
 gradients go the opposite ways. FSDP2 shards a rank's experts over the ranks with the same ones, everything else over
-all ranks.
+all ranks, of each copy of the model.
 E experts, R ranks of a group, e = E / R experts of a rank, M rows, D width.
 """
 
@@ -67,12 +67,15 @@ def require_expert_shares(model: nn.Module, *, num_ranks: int, num_shards: int) 
 
 
 def _mesh_of_a_parameter() -> tuple[Any, Any]:
-    """Return FSDP2's classes for a parameter with its own mesh, which are not public in torch 2.13."""
+    """Return FSDP2's facts of a mesh and its place of a parameter on it, which are not public in torch 2.13."""
     try:
-        from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, ShardPlacementResult
+        from torch.distributed.fsdp._fully_shard._fsdp_common import ShardPlacementResult
+        from torch.distributed.fsdp._fully_shard._fsdp_init import (
+            _get_mesh_info,  # pyright: ignore[reportPrivateUsage]
+        )
     except ImportError as missing:
         raise EnvironmentProblem(f"strategy.expert_size needs torch 2.13, got {torch.__version__}.") from missing
-    return FSDPMeshInfo, ShardPlacementResult
+    return _get_mesh_info, ShardPlacementResult
 
 
 def expert_layers(model: nn.Module) -> list[MixtureOfExperts]:
@@ -85,9 +88,10 @@ class ExpertGroups:
     """Neighbouring ranks with a share of the experts each, and the ranks with the same share."""
 
     def __init__(self, grid: DeviceMesh) -> None:
-        """Take a mesh with axes of `experts`, and of `shards` with the same ones."""
-        self._experts, self._shards = grid["experts"], grid["shards"]
-        self._num_ranks = self._shards.size() * self._experts.size()
+        """Take a mesh with axes of `experts`, and of `shards` and `copies` with the same ones."""
+        self._experts, self._shards, copies = grid["experts"], grid["shards"], grid["copies"]
+        self._averaged = grid["copies", "shards"] if copies.size() > 1 else self._shards
+        self._num_ranks = self._averaged.size() * self._experts.size()
 
     def share_out(self, model: LanguageModel) -> None:
         """Keep this rank's experts of each layer, and send each token to its experts' ranks."""
@@ -100,8 +104,8 @@ class ExpertGroups:
 
     def placement(self, of_others: Callable[[Parameter], Shard]) -> Callable[[Parameter], Any]:
         """Return FSDP2's placements: experts over the ranks with the same ones, within each expert."""
-        mesh_info, placed = _mesh_of_a_parameter()
-        mesh = mesh_info(mesh=self._shards, shard_mesh_dim=0)
+        facts_of, placed = _mesh_of_a_parameter()
+        mesh = facts_of(self._averaged)
 
         def place(parameter: Parameter) -> Any:
             if not isinstance(parameter, DTensor):
@@ -113,14 +117,18 @@ class ExpertGroups:
     def average_over_all(self, model: LanguageModel) -> None:
         """Divide experts' gradients by all ranks: each is a sum over its group's tokens already.
 
-        Gloo has no sum with a factor, so that both kinds of gradients are added up first, but where a rank's experts
-        are on no other one: they would be divided twice (torch 2.13).
+        Gloo has no sum with a factor, so that both kinds of gradients are added up first, but for experts that a copy
+        of the model has on one rank: they would be divided twice (torch 2.13).
         """
+        is_sharded, has_copies = self._shards.size() > 1, self._averaged is not self._shards
         for block in model.blocks:
             if isinstance(block, FSDPModule) and expert_layers(block):
                 sharded: Any = block
                 sharded.set_gradient_divide_factor(float(self._num_ranks))
-                sharded.set_force_sum_reduction_for_comms(self._shards.size() > 1)
+                sharded.set_force_sum_reduction_for_comms(is_sharded or has_copies)
+                for group in sharded._get_fsdp_state()._fsdp_param_groups:  # noqa: SLF001
+                    if group.mesh_info.mesh == self._averaged and not is_sharded:
+                        group.force_sum_reduction_for_comms = False
 
     def _keep_own(self, layer: MixtureOfExperts) -> list[LocalPart]:
         parts: dict[str, LocalPart] = {}

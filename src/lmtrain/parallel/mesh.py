@@ -189,9 +189,9 @@ class RankGroups:
         return self.mesh((self.num_data_ranks, others), ("data", "others"))["data"].get_group()
 
     def of_experts(self, num_shares: int) -> DeviceMesh:
-        """Return the ranks of shares of the experts, and those with the same share."""
-        shape = (self.num_data_ranks // num_shares, num_shares, self._ranks.numel() // self.num_data_ranks)
-        return self.mesh(shape, ("shards", "experts", "others"))
+        """Return the ranks of shares of the experts, and the shards and copies with the same share."""
+        shape = (self.num_copies, self.num_shards // num_shares, num_shares, *self._ranks.shape[2:])
+        return self.mesh(shape, ("copies", "shards", "experts", "stages", "tensor"))
 
     def of_context(self, num_slices: int) -> DeviceMesh:
         """Return the ranks with a slice each of the same sequences."""

@@ -230,15 +230,13 @@ class ModelSpread:
                 f"of {left}. Did you mean {self.copies * left}?"
             )
         _require_divisor("strategy.expert_size", self.expert_ranks, self.num_shards(num_ranks), of=num_ranks)
-        self._require_together(num_ranks)
+        self._require_together()
 
-    def _require_together(self, num_ranks: int) -> None:
+    def _require_together(self) -> None:
         """Refuse groups that do not fit into one another."""
-        copies = num_ranks // (self.num_shards(num_ranks) * self.tensor_ranks * self.pipeline.num_stages)
         for key, size, other, is_other in (
             ("tensor_size", self.tensor_ranks, f"context_size={self.context_ranks}", self.context_ranks > 1),
             ("tensor_size", self.tensor_ranks, f"expert_size={self.expert_ranks}", self.expert_ranks > 1),
-            ("replicate_size", copies, f"expert_size={self.expert_ranks}", self.expert_ranks > 1),
         ):
             if size > 1 and is_other:
                 raise ConfigurationError(
@@ -300,7 +298,7 @@ class ModelSpread:
                 stride=shards * parts * stages,
                 every_steps=self.meets_every_steps or 1,
                 reduced_bytes=2 * (copies - 1) / copies * reduced / shards,
-                num_reductions=2 * num_blocks / (self.meets_every_steps or 1),
+                num_reductions=2 * sum(messages for *_, messages in of_shards) / (self.meets_every_steps or 1),
             )
 
     def _of_stream(self, stream: Stream, micro_steps: int, *, summed: float) -> Iterator[Collective]:
