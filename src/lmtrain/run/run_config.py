@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar, get_type_hints
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.accounting.options.parts import CallbackFacts, CompileFacts
 from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import parse_whole
@@ -102,6 +102,13 @@ class RunConfig:
     def spread(self) -> ModelSpread:
         """Return the strategy's facts; the plain case where it states none."""
         return self.facts(ModelSpread) or ModelSpread()
+
+    @cached_property
+    def callback_facts(self) -> dict[str, CallbackFacts]:
+        """Return what the callbacks' modules state of them, by their dotted keys, where they do."""
+        nodes = self.callbacks.values()
+        found = {node.key: facts_of(node.values, CallbackFacts, allowed=self.allowed, key=node.key) for node in nodes}
+        return {key: facts for key, facts in found.items() if facts is not None}
 
     @property
     def compilation(self) -> CompileFacts:

@@ -12,8 +12,6 @@ from lmtrain.json_output import print_json
 from lmtrain.run.compose.arguments import Choices, parse_arguments
 from lmtrain.run.compose.paths import without
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.node import Node
-from lmtrain.run.validators.callbacks import facts_of_callback
 
 REPLACED: Final = ("budget", "run.root", "run.name", "resume", "logger")
 WORDS: Final = ("budget=steps", "budget.steps=1000000", "run.name=bench", "resume=never", "logger=none")
@@ -48,14 +46,11 @@ def configs(words: list[str]) -> list[tuple[RunConfig, Choices]]:
 
     found: list[tuple[RunConfig, Choices]] = []
 
-    def acts_between_steps(config: RunConfig, node: Node) -> bool:
-        facts = facts_of_callback(config, node)
-        return facts is not None and facts.acts_between_steps
-
     for config, choices in checked_configs(arguments):
         for key, value in (("devices", config.trainer.devices), ("num_nodes", config.trainer.num_nodes)):
             if value > 1:
                 raise ConfigurationError(f"trainer.{key} must be 1, as bench times one process, got {value}.")
-        kept = {name: node.values for name, node in config.callbacks.items() if not acts_between_steps(config, node)}
+        acting = {key for key, facts in config.callback_facts.items() if facts.acts_between_steps}
+        kept = {name: node.values for name, node in config.callbacks.items() if node.key not in acting}
         found.append((config.changed(callbacks=kept), choices))
     return found

@@ -39,7 +39,7 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
         from lmtrain.cli.commands.fleet import plan_fleet
 
         return plan_fleet(words, as_json=asked.json)
-    with collecting_later():  # garbage is a fifteenth of its time
+    with collecting_later(freezes=True):  # looking for garbage, also once at the end, is a tenth of its time
         found = planned_runs(words, more_checks=_require_start)
         if asked.json:
             for run in found:

@@ -26,7 +26,6 @@ from lmtrain.run.planning.setting import planned_setting, with_facts
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.settings import TrainerSettings
-from lmtrain.run.validators.callbacks import callback_facts
 from lmtrain.training.checkpointing.host_copy import available_bytes
 
 OUT_OF_MEMORY: Final = (
@@ -155,7 +154,7 @@ def require_disk(config: RunConfig, parameters: TrainedParameters, *, folder: Pa
 
     Its earlier checkpoints make room for later ones.
     """
-    if not any(facts.num_kept for facts in callback_facts(config)):
+    if not any(facts.num_kept for facts in config.callback_facts.values()):
         return
     from lmtrain.doctor.disk import nearest_folder  # for a run, not for its plan
 

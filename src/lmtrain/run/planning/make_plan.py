@@ -26,7 +26,7 @@ from lmtrain.accounting.training_plan.step_time import PlannedModel, modelled_st
 from lmtrain.run.planning.prepared_tokens import masked_documents
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.signatures import gives_nothing
-from lmtrain.run.validators.callbacks import callback_facts, held_out_passes
+from lmtrain.run.validators.callbacks import held_out_passes
 from lmtrain.run.validators.task import objective_facts
 
 
@@ -125,7 +125,7 @@ def with_evaluation(plan: Plan, config: RunConfig, *, held_out: Sequence[int], d
 
 def planned_checkpoints(config: RunConfig, setting: Setting, parameters: TrainedParameters) -> CheckpointPlan:
     """Return the bytes of a checkpoint of the config, of all of them on disk at once, and their cadence."""
-    spread, num_devices, facts = config.spread, config.num_ranks, callback_facts(config)
+    spread, num_devices, facts = config.spread, config.num_ranks, config.callback_facts.values()
     return checkpoint_plan(
         parameters,
         precision=setting.bytes_of,

@@ -19,7 +19,6 @@ from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.check import TARGET
 from lmtrain.run.schema.facts import require_facts
 from lmtrain.run.schema.node import Node
-from lmtrain.run.validators.callbacks import callback_facts
 from lmtrain.run.validators.optimizer import require_float8_head, require_offload, require_rounding
 from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_stages, require_workers
 from lmtrain.run.validators.task import example_rows, objective_facts, require_adaptable, require_whole_sequences
@@ -70,7 +69,7 @@ def planned_setting(config: RunConfig) -> Setting:
 def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
     if config.cluster.device is not None or kind_here(config, measurements_of(config)) != "cpu":
         return None
-    snapshots = (facts.snapshot_from_bytes for facts in callback_facts(config))
+    snapshots = (facts.snapshot_from_bytes for facts in config.callback_facts.values())
     return HostMemory(
         process_bytes=PROCESS_BYTES + (COMPILER_BYTES if is_compiled else 0),
         snapshot_from_bytes=min((size for size in snapshots if size is not None), default=None),

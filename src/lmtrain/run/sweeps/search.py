@@ -23,7 +23,6 @@ from lmtrain.run.sweeps.runners import LocalRunner, Runner, SlurmRunner, require
 from lmtrain.run.sweeps.search_lines import SearchLines
 from lmtrain.run.sweeps.sweep import Sweep
 from lmtrain.run.validators.callbacks import (
-    callback_facts,
     held_out_passes,
     logged_metrics,
 )
@@ -110,7 +109,7 @@ def checked_base(words: SearchWords, make_job: MakeJob) -> Job:
 def require_metric(config: RunConfig, settings: SearchSettings) -> None:
     """Refuse a metric that no trial of a config logs; somebody else's callbacks may log more than is known here."""
     metric = settings.metric
-    if metric.startswith("validation/") and not any(facts.reads for facts in callback_facts(config)):
+    if metric.startswith("validation/") and not any(facts.reads for facts in config.callback_facts.values()):
         raise ConfigurationError(
             f"sweep.metric={metric} needs callbacks.validation, which is switched off; set sweep.metric=train/loss."
         )
@@ -126,7 +125,7 @@ def _require_pruner(config: RunConfig, settings: SearchSettings) -> None:
     if settings.pruner == "none":
         return
     pruner, validation = f"sweep.pruner={settings.pruner}", held_out_passes(config)
-    if not any(each.stops_on_signals for each in callback_facts(config)):
+    if not any(each.stops_on_signals for each in config.callback_facts.values()):
         raise ConfigurationError(f"{pruner} needs callbacks.graceful_stop, which is switched off.")
     if not settings.metric.startswith("validation/"):
         raise ConfigurationError(f"{pruner} judges validations; set sweep.metric=validation/bits_per_byte.")

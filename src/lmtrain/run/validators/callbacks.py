@@ -3,37 +3,19 @@
 from typing import Final
 
 from lmtrain.accounting.budgets import limit_words, limits_of
-from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
+from lmtrain.accounting.options.parts import HeldOutPasses
 from lmtrain.errors import ConfigurationError, suggest, wrong
 from lmtrain.run.compose.group_options import with_default
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.schema.facts import facts_of
-from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import OURS, gives_nothing
 from lmtrain.search.search_settings import KNOWN_METRICS
 
 OF_AVERAGES: Final = tuple(metric for metric in KNOWN_METRICS if "ema_" in metric)
 
 
-def facts_of_callback(config: RunConfig, node: Node) -> CallbackFacts | None:
-    """Return the facts that a callback's module states, None where it states none."""
-    return facts_of(node.values, CallbackFacts, allowed=config.allowed, key=node.key)
-
-
-def facts_by_key(config: RunConfig) -> dict[str, CallbackFacts]:
-    """Return the facts of the callbacks by their dotted keys."""
-    found = {node.key: facts_of_callback(config, node) for node in config.callbacks.values()}
-    return {key: facts for key, facts in found.items() if facts is not None}
-
-
-def callback_facts(config: RunConfig) -> list[CallbackFacts]:
-    """Return the facts of the callbacks that state any."""
-    return [*facts_by_key(config).values()]
-
-
 def held_out_passes(config: RunConfig) -> HeldOutPasses | None:
     """Return the passes over held-out text of the validation, None without one."""
-    return next((facts.reads for facts in callback_facts(config) if facts.reads), None)
+    return next((facts.reads for facts in config.callback_facts.values() if facts.reads), None)
 
 
 def logged_metrics(config: RunConfig) -> list[str]:
@@ -46,7 +28,7 @@ def logged_metrics(config: RunConfig) -> list[str]:
 
 def require_passes(config: RunConfig) -> None:
     """Refuse a callback that judges validations in a run without them."""
-    facts = facts_by_key(config)
+    facts = config.callback_facts
     judged = next(((key, said.judges) for key, said in facts.items() if said.judges), None)
     if judged is None:
         return
@@ -66,7 +48,7 @@ def require_passes(config: RunConfig) -> None:
 def require_watch(config: RunConfig) -> None:
     """Refuse spikes that end a run where no callback looks at its steps."""
     spikes = config.spikes.build()
-    is_watched = any(facts.answers_spikes for facts in callback_facts(config))
+    is_watched = any(facts.answers_spikes for facts in config.callback_facts.values())
     if spikes is not None and not spikes.takes_back and not is_watched:
         rule = "rewind or skip without callbacks.training_health"
         raise wrong("spikes.then", rule, spikes.then, with_default(config.callbacks))
@@ -74,7 +56,7 @@ def require_watch(config: RunConfig) -> None:
 
 def require_end(config: RunConfig) -> None:
     """Refuse callbacks of a run without end: none at its budget, or none that follows the clock of a budget of time."""
-    facts, limits = callback_facts(config), limits_of(config.budget)
+    facts, limits = config.callback_facts.values(), limits_of(config.budget)
     times = {name: limits[name] for name in ("hours", "usd") if name in limits}
     if not any(each.ends_at_budget for each in facts):
         lacking, unwatched = "token_budget", limits
@@ -88,7 +70,7 @@ def require_end(config: RunConfig) -> None:
 
 def callback_lines(config: RunConfig) -> list[str]:
     """Return a warning of a run that saves nothing, or nothing on a signal."""
-    facts = callback_facts(config)
+    facts = config.callback_facts.values()
     if not any(each.num_kept for each in facts):
         return ["WARNING: no callbacks.checkpoint: nothing of this run is saved, neither at its end nor on a signal."]
     if not any(each.stops_on_signals for each in facts):
