@@ -128,6 +128,12 @@ def test_experts_shared_out(model: str, expert_size: int) -> None:
     assert forward.gathered == 2 * (outside + 2 * block)
 
 
+def test_experts_shared_out_over_tensor_groups() -> None:
+    words = ("strategy.expert_size=4", "strategy.tensor_size=2")
+    held, planned = held_and_planned("mixtral_8x7b", "mesh", 2, *words)
+    assert held == planned
+
+
 def kept_by(model: LanguageModel) -> int:
     """Return the bytes that a forward pass over two sequences keeps, without the parameters'."""
     own = [one.to_local() if isinstance(one, DTensor) else one for one in model.parameters()]

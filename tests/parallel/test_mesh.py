@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lmtrain.accounting.options.strategy import Stream
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.mesh import mesh_facts
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
@@ -42,7 +43,17 @@ CASES: list[dict[str, Any]] = [
     {"model": "mamba", "optimizer": "muon", "loss": "chunked", "settings": PARTS | {"tensor_size": 2}, **TWO},
     {"model": "nano", "optimizer": "adamw", "loss": "chunked", "settings": STAGES | {"context_size": 2}, **TWO},
     {"model": "mixtral", "optimizer": "adamw", "loss": "plain", "settings": STAGES | {"context_size": 2}, **TWO},
+    {
+        "model": "mixtral",
+        "optimizer": "adamw",
+        "loss": "plain",
+        "settings": {"tensor_size": 2, "expert_size": 2},
+        **FOUR,
+    },
 ]
+# Cases that save their first step, and the sizes that go on from it.
+GO_ON: dict[int, dict[str, Any]] = {7: STAGES, 12: {"replicate_size": 2, "expert_size": 2}}  # with 2 sequences
+OF_COUNTS = 4 * 8  # bytes of a layer's tokens by expert, sent first
 
 
 def alone_of(case: dict[str, Any]) -> dict[str, Any]:
@@ -69,12 +80,14 @@ def alone(folder: Path) -> list[Found]:
 
 @pytest.fixture(scope="module")
 def in_mesh(folder: Path, alone: list[Found]) -> list[Found]:
-    """All on four ranks; the case with tensor groups saves its first step, and goes on from it with shards instead."""
+    """All on four ranks; cases with tensor groups save their first step, and go on from it with shards instead."""
     assert alone
     cases = [{"strategy": "mesh", **case} for case in CASES]
-    cases[7] |= {"save_to": "tensor"}
-    again = CASES[7] | {"strategy": "mesh", "settings": STAGES, "resume": "tensor"}
-    return trained(folder, [*cases, again], num_ranks=4)
+    again = [CASES[case] | {"strategy": "mesh", "settings": others, **TWO} for case, others in GO_ON.items()]
+    for case, resumed in zip(GO_ON, again, strict=True):
+        cases[case] |= {"save_to": f"saved{case}"}
+        resumed |= {"resume": f"saved{case}"}
+    return trained(folder, [*cases, *again], num_ranks=4)
 
 
 @pytest.mark.distributed
@@ -90,9 +103,28 @@ def test_losses_gradients_and_weights_are_those_of_one_process(
 def test_a_checkpoint_continues_in_another_mesh_and_in_one_process(
     folder: Path, in_mesh: list[Found], alone: list[Found]
 ) -> None:
-    require_same_end(in_mesh[-1], alone[7])
-    (single,) = trained(folder, [alone_of(CASES[7]) | {"resume": "tensor"}])
-    require_same_end(single, alone[7])
+    single = trained(folder, [alone_of(CASES[case]) | {"resume": f"saved{case}"} for case in GO_ON])
+    for case, meshed, plain in zip(GO_ON, in_mesh[len(CASES) :], single, strict=True):
+        require_same_end(meshed, alone[case])
+        require_same_end(plain, alone[case])
+
+
+@pytest.mark.distributed
+def test_each_rank_of_a_tensor_group_sends_all_rows_to_their_experts(in_mesh: list[Found]) -> None:
+    """A rank receives as many as its experts are chosen; those that it sends first are known."""
+    micro = 4 * 16  # tokens
+    stream = Stream(num_tokens=micro, num_bytes=0, num_layers=2, expert_bytes=micro * 16 * 4 * 2 * 2)
+    (planned,) = (
+        each
+        for each in mesh_facts(tensor_size=2, expert_size=2).collectives(
+            num_ranks=4, gathered=0.0, num_gradients=0.0, micro_steps=1, stream=stream
+        )
+        if each.group == "expert groups"
+    )
+    for messages in in_mesh[12]["sent"][1:]:
+        first, _, *others = [each for each in messages if each.kind == "exchange" and each.num_bytes > OF_COUNTS]
+        assert first.sent == planned.num_bytes / planned.num_gathers
+        assert 2 + len(others) == planned.num_gathers
 
 
 @pytest.mark.parametrize(

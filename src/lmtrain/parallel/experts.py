@@ -6,7 +6,8 @@ process with the tokens of all: it is linear in the probabilities, whose gradien
 Expert parallelism (GShard, arXiv 2006.16668 section 3): each rank of a group has its own tokens and a share of each
 layer's experts. An all-to-all sends each row to the rank of its expert, another one sends the result back, and the
 gradients go the opposite ways. FSDP2 shards a rank's experts over the ranks with the same ones, everything else over
-all ranks, of each copy of the model.
+all ranks, of each copy of the model. A tensor group cuts each expert's width: each of its ranks sends all rows, for its
+part of the width.
 E experts, R ranks of a group, e = E / R experts of a rank, M rows, D width.
 """
 
@@ -56,14 +57,18 @@ def balance_over_ranks(model: LanguageModel, group: dist.ProcessGroup | None = N
     return model
 
 
-def require_expert_shares(model: nn.Module, *, num_ranks: int, num_shards: int) -> None:
-    """Refuse a model whose experts `num_ranks` ranks cannot share out, and `num_shards` not cut further."""
+def require_expert_shares(model: nn.Module, *, num_ranks: int, num_shards: int, is_cut: bool = False) -> None:
+    """Refuse a model whose experts `num_ranks` ranks cannot share out, and `num_shards` not cut further.
+
+    `is_cut` is of experts whose width a tensor group divides.
+    """
     _mesh_of_a_parameter()
     layers = expert_layers(model)
     group_sizes.require_expert_shares(num_ranks, layers[0].experts.num_experts if layers else None)
     for layer in layers:
         sides = {name: parameter.shape[1:] for name, parameter in layer.named_parameters(recurse=False)}
-        group_sizes.require_expert_sides(num_ranks, num_shards, sides)
+        uncut = layer.router.in_features if is_cut else None
+        group_sizes.require_expert_sides(num_ranks, num_shards, sides, uncut=uncut)
 
 
 def _mesh_of_a_parameter() -> tuple[Any, Any]:
@@ -83,12 +88,20 @@ def expert_layers(model: nn.Module) -> list[MixtureOfExperts]:
     return [layer for layer in model.modules() if isinstance(layer, MixtureOfExperts)]
 
 
+def uncut_axis(parameter: DTensor, *, num_shards: int) -> Shard:
+    """Return the axis for FSDP2 to shard, of those that no group has cut: torch fails to cut one twice (2.13)."""
+    cut = {one.dim for one in parameter.placements if isinstance(one, Shard)}
+    axes = [axis for axis in range(parameter.ndim) if axis not in cut]
+    return Shard(axes[shard_axis([parameter.shape[axis] for axis in axes], num_shards)])
+
+
 @final
 class ExpertGroups:
     """Neighbouring ranks with a share of the experts each, and the ranks with the same share."""
 
     def __init__(self, grid: DeviceMesh) -> None:
-        """Take a mesh with axes of `experts`, and of `shards` and `copies` with the same ones."""
+        """Take a mesh with axes of `experts`, of `shards` and `copies` with the same ones, and of `tensor` groups."""
+        self._grid = grid
         self._experts, self._shards, copies = grid["experts"], grid["shards"], grid["copies"]
         self._averaged = grid["copies", "shards"] if copies.size() > 1 else self._shards
         self._num_ranks = self._averaged.size() * self._experts.size()
@@ -108,9 +121,10 @@ class ExpertGroups:
         mesh = facts_of(self._averaged)
 
         def place(parameter: Parameter) -> Any:
-            if not isinstance(parameter, DTensor):
+            axes = parameter.device_mesh.mesh_dim_names if isinstance(parameter, DTensor) else None
+            if not isinstance(parameter, DTensor) or "experts" not in (axes or ()):
                 return of_others(parameter)
-            return placed(Shard(1 + shard_axis(parameter.shape[1:], self._shards.size())), mesh)
+            return placed(uncut_axis(parameter, num_shards=self._shards.size()), mesh)
 
         return place
 
@@ -132,21 +146,31 @@ class ExpertGroups:
 
     def _keep_own(self, layer: MixtureOfExperts) -> list[LocalPart]:
         parts: dict[str, LocalPart] = {}
+        is_cut = isinstance(layer.gate_up, DTensor)  # by a tensor group, whose layout takes its parts
         for name, parameter in list(layer.named_parameters(recurse=False)):
-            own = distribute_tensor(parameter.detach(), self._experts, [Shard(0)], src_data_rank=None)
+            own = self._own(parameter.detach())
             layer.register_parameter(name, nn.Parameter(own, requires_grad=parameter.requires_grad))
-            parts[name] = LocalPart(layer, name)
+            if not is_cut:
+                parts[name] = LocalPart(layer, name)
 
         def matrices() -> ExpertMatrices:
             return ExpertMatrices(*(parts[name].value if name in parts else None for name in ExpertMatrices._fields))  # pyright: ignore[reportArgumentType]
 
         group = self._experts.get_group().group_name
         size = self._experts.size()
-        layer.matrices = matrices
+        if not is_cut:
+            layer.matrices = matrices
         run_own = partial(_on_all_ranks, layer.run_experts, size, layer.experts.num_experts // size, group)
         eager: Any = torch.compiler.disable(run_own)
         layer.run_experts = eager
         return [*parts.values()]
+
+    def _own(self, values: Tensor) -> DTensor:
+        """Return this rank's experts, of their part on this rank of a tensor group."""
+        if not isinstance(values, DTensor):
+            return distribute_tensor(values, self._experts, [Shard(0)], src_data_rank=None)
+        own = values.to_local().chunk(self._experts.size())[self._experts.get_local_rank()]
+        return DTensor.from_local(own.contiguous(), self._grid["experts", "tensor"], [Shard(0), *values.placements])
 
 
 def _take(parts: Sequence[LocalPart], module: nn.Module, inputs: Any) -> None:

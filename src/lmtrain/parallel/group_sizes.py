@@ -45,9 +45,15 @@ def require_expert_shares(num_ranks: int, num_experts: int | None) -> None:
         )
 
 
-def require_expert_sides(num_ranks: int, num_shards: int, sides: Mapping[str, Sequence[int]]) -> None:
-    """Refuse experts with a matrix that `num_shards` ranks with the same ones cannot cut; `sides` are by its name."""
-    for name, lengths in sides.items():
+def require_expert_sides(
+    num_ranks: int, num_shards: int, sides: Mapping[str, Sequence[int]], *, uncut: int | None = None
+) -> None:
+    """Refuse experts with a matrix that `num_shards` ranks with the same ones cannot cut; `sides` are by its name.
+
+    `uncut` is the only side of matrices that a tensor group does not cut.
+    """
+    of_matrices = {} if uncut is None else dict.fromkeys(("gate_up", "down"), (uncut,))
+    for name, lengths in {**sides, **of_matrices}.items():
         if not any(length % num_shards == 0 for length in lengths):
             raise ConfigurationError(
                 f"strategy.expert_size={num_ranks}: each expert's {name} must divide over {num_shards} ranks, got "

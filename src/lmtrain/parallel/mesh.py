@@ -37,7 +37,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.stages import StagedModel
 from lmtrain.parallel.compilation import compile_blocks
 from lmtrain.parallel.context_slices import require_slices, slice_sequences
-from lmtrain.parallel.experts import ExpertGroups, balance_over_ranks, require_expert_shares
+from lmtrain.parallel.experts import ExpertGroups, balance_over_ranks, require_expert_shares, uncut_axis
 from lmtrain.parallel.pipeline_parts import cut_layers, require_staged, twin_on_meta
 from lmtrain.parallel.pipeline_run import PipelineRun
 from lmtrain.parallel.rank_reports import on_all_ranks
@@ -149,7 +149,8 @@ def require_fit(model: LanguageModel, *, spread: ModelSpread, num_ranks: int) ->
         require_slices(model)
     if spread.expert_ranks > 1:
         num_shards = spread.num_shards(num_ranks) // spread.expert_ranks
-        require_expert_shares(model, num_ranks=spread.expert_ranks, num_shards=num_shards)
+        is_cut = spread.tensor_ranks > 1
+        require_expert_shares(model, num_ranks=spread.expert_ranks, num_shards=num_shards, is_cut=is_cut)
 
 
 @final
@@ -225,12 +226,9 @@ def shard_blocks(
 
 def _axis_of_shards(parameter: Parameter, *, num_shards: int, keeps_default: bool) -> Shard | None:
     """Return the axis to shard; of a part of a matrix one left whole by its tensor group, of experts between them."""
-    if not isinstance(parameter, DTensor):
-        return None if keeps_default else Shard(shard_axis(parameter.shape, num_shards))
-    (cut,) = parameter.placements
-    assert isinstance(cut, Shard)
-    axes = [axis for axis in range(parameter.ndim) if axis != cut.dim]
-    return Shard(axes[shard_axis([parameter.shape[axis] for axis in axes], num_shards)])
+    if isinstance(parameter, DTensor):
+        return uncut_axis(parameter, num_shards=num_shards)
+    return None if keeps_default else Shard(shard_axis(parameter.shape, num_shards))
 
 
 class MeshStrategy(FullyShardedStrategy):

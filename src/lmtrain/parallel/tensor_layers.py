@@ -263,12 +263,12 @@ class TensorLayout:
         self._parts_of_block += [gate_up, down]
 
         def matrices() -> ExpertMatrices:
-            of_gate_up, of_down = experts.gate_up_bias, experts.down_bias
+            of_gate_up, of_down = experts.gate_up_bias, experts.down_bias  # of an expert group's rank its own
             return ExpertMatrices(
                 gate_up.value,
                 down.value,
-                None if of_gate_up is None else of_gate_up[:, of_rank],
-                None if of_down is None else of_down / num_ranks,
+                None if of_gate_up is None else local_part(of_gate_up)[:, of_rank],
+                None if of_down is None else local_part(of_down) / num_ranks,
             )
 
         def moved(module: nn.Module, inputs: Any, made: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

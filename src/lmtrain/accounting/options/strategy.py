@@ -236,7 +236,6 @@ class ModelSpread:
         """Refuse groups that do not fit into one another."""
         for key, size, other, is_other in (
             ("tensor_size", self.tensor_ranks, f"context_size={self.context_ranks}", self.context_ranks > 1),
-            ("tensor_size", self.tensor_ranks, f"expert_size={self.expert_ranks}", self.expert_ranks > 1),
         ):
             if size > 1 and is_other:
                 raise ConfigurationError(
@@ -329,7 +328,7 @@ class ModelSpread:
                 is_exchange=exchanges,
             )
         if (sharing := self.expert_ranks) > 1:
-            sent = stream.dispatched(sharing) * micro_steps / stages / parts
+            sent = stream.dispatched(sharing) * micro_steps / stages / self.context_ranks
             moves = (4 + 2 * stream.share_again) * layers
             stride = parts * stages
             yield Collective(

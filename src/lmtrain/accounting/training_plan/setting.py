@@ -163,7 +163,11 @@ class Setting:
         """Return the activations of an expert group's fullest rank beyond the mean one's: of its experts' rows."""
         shape, num_layers = self.facts.shape, max(1, len(self.facts.shape.attention))
         num_kept = max(1, round(num_layers * (1 - self.recompute.share)))
-        at_ends, within = 2 * shape.width, self.facts.parameters.num_active_stacked(shape) / max(1, shape.width)
+        # A tensor group divides the width within experts alone.
+        at_ends, within = (
+            2 * shape.width * self.spread.tensor_ranks,
+            self.facts.parameters.num_active_stacked(shape) / max(1, shape.width),
+        )
         of_token = (at_ends * shape.num_chosen_experts + within) * self.bytes_of.activations
         return (self.expert_imbalance - 1) * batch.micro_batch_tokens * of_token * num_kept / num_layers
 

@@ -105,7 +105,8 @@ def _require_expert_shares(config: RunConfig) -> None:
         matrices = {"gate_up": (2 * inner, width), "down": (width, inner)}
         biases = {"gate_up_bias": (2 * inner,), "down_bias": (width,)} if experts.get("biases") else {}
         num_shards = max(1, spread.num_shards(config.num_ranks) // spread.expert_ranks)
-        group_sizes.require_expert_sides(spread.expert_ranks, num_shards, matrices | biases)
+        uncut = width if spread.tensor_ranks > 1 else None
+        group_sizes.require_expert_sides(spread.expert_ranks, num_shards, matrices | biases, uncut=uncut)
 
 
 def _settings_of(model: Node, part: str) -> dict[str, Any]:
