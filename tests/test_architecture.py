@@ -25,7 +25,7 @@ HEAVY = {
     *("gguf", "lm_eval", "llguidance"),  # of the extras `gguf`, `eval` and `serve`
     "uvicorn",  # of the extra `serve`
     *("cmaes", "optuna", "submitit"),  # of the extra `sweep`
-    *("trackio", "pynvml", "wandb"),  # of the extras of these names
+    *("torchft", "trackio", "pynvml", "wandb"),  # of the extras of these names
     *("fastokens", "huggingface_hub"),  # may be missing; only names on the hub need the last
 }
 KERNELS = "_kernel"  # a module of Triton's, which not every system has

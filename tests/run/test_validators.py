@@ -16,6 +16,7 @@ from lmtrain.run.validators.callbacks import require_passes
 from lmtrain.run.validators.data import require_given, require_size_for_model
 from lmtrain.run.validators.optimizer import rate_line, require_settings
 from lmtrain.run.validators.parallelism import (
+    require_groups,
     require_launcher,
     require_nodes_enough,
     require_parts,
@@ -118,6 +119,16 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
         "strategy=fsdp trainer.devices=2",
         "strategy=context +model.num_future_tokens=1",
         r"use strategy=fsdp",
+    ),
+    *(
+        (require_groups, "trainer.lighthouse=http://node0:29510", words, pattern)
+        for words, pattern in (
+            ("trainer.lighthouse=node0:29510", r"^trainer\.lighthouse: must .*Did you mean http://node0:29510"),
+            ("strategy=diloco trainer.devices=2", r"^strategy: must .*trainer\.lighthouse, got diloco. Did you mean"),
+            ("strategy=pipeline trainer.devices=2", r"^strategy: must .*trainer\.lighthouse, got pipeline"),
+            (DPO, r"^task: must .*got dpo. Did you mean task=sft"),
+            ("budget=none budget.hours=1", r"^budget\.hours: must .*got 1.0. Did you mean budget=tokens"),
+        )
     ),
     # what a built model would refuse: a plan asks none
     (

@@ -152,7 +152,7 @@ class Throughput(RunCallback):
             model_flops_utilization,
             tokens_per_second=tokens_per_second,
             peak_flops=peak,
-            num_devices=trainer.world_size,
+            num_devices=trainer.world_size * self.steps_of(trainer, trainer.lightning_module).num_groups,
         )
         try:
             if plan is None:

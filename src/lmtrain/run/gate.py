@@ -29,6 +29,7 @@ from lmtrain.run.validators.callbacks import require_end, require_passes
 from lmtrain.run.validators.data import SOURCE_PATHS, require_given, require_paths, require_rows, require_size_for_model
 from lmtrain.run.validators.optimizer import require_ramps_of_budget, require_settings
 from lmtrain.run.validators.parallelism import (
+    require_groups,
     require_nodes_enough,
     require_parts,
     require_ranks,
@@ -194,7 +195,7 @@ def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
 # Parts of a run that trains here: against its text, its starting weights and its strategy.
 RULES_OF_TRAINING: Final[tuple[Callable[[RunConfig], None], ...]] = (
     *(require_conversations, require_trained_weights, require_adaptable, require_objective),
-    *(require_parts, require_workers, require_stages, require_size_for_model),
+    *(require_parts, require_workers, require_stages, require_groups, require_size_for_model),
 )
 PLACES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "run.name": _run_name,

@@ -226,7 +226,7 @@ def _trainer_settings(node: Mapping[str, Any]) -> TrainerSettings:
     if missing := [name for name in COUNTS if name not in node]:
         raise ConfigurationError(f"trainer.{missing[0]}: must be given; add trainer.{missing[0]}=1.")
     counts = {name: parse_whole(node[name], f"trainer.{name}") for name in COUNTS}
-    kinds: dict[str, Any] = {"accelerator": str, "cpu_threads": int | None, "detect_anomaly": bool}
-    given = {name: node[name] for name in kinds if name in node}
+    kinds = get_type_hints(TrainerSettings)
+    given = {name: node[name] for name in kinds if name in node and name not in COUNTS}
     others = {name: check_value(value, kinds[name], key=f"trainer.{name}") for name, value in given.items()}
     return TrainerSettings(**counts, **others)

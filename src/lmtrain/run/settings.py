@@ -57,3 +57,4 @@ class TrainerSettings:
     accelerator: str = "auto"
     cpu_threads: int | None = None
     detect_anomaly: bool = False
+    lighthouse: str | None = None

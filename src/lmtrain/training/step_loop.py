@@ -10,7 +10,7 @@ train next to each other and compares every hook, counter and weight.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import lightning.pytorch as pl
 from lightning.fabric.utilities import move_data_to_device
@@ -25,6 +25,9 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from lmtrain.training.process_settings import settle_objects
+
+if TYPE_CHECKING:
+    from lmtrain.training.replica_groups import ReplicaGroups
 
 HOOKS_OF_A_MOVE: Final = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
@@ -99,6 +102,7 @@ class StepLoop(_TrainingEpochLoop):
         self.automatic_optimization = StepOptimization(trainer)
         self._validates = True  # until a run begins
         self._is_fast = False
+        self.groups: ReplicaGroups | None = None
 
     @property
     @override
@@ -124,7 +128,7 @@ class StepLoop(_TrainingEpochLoop):
         if not self._is_fast:
             return
         self._hooks = StepHooks(trainer)
-        self.automatic_optimization.begin(self._hooks)
+        self.automatic_optimization.begin(self._hooks, self.groups)
         if hasattr(trainer.precision_plugin, "step_hooks"):
             trainer.precision_plugin.step_hooks = self._hooks  # pyright: ignore[reportAttributeAccessIssue]
         movers = [trainer.lightning_module, trainer.datamodule]  # pyright: ignore[reportAttributeAccessIssue]  # set when built
@@ -171,6 +175,21 @@ class StepLoop(_TrainingEpochLoop):
             self._is_settled = True
             settle_objects()
 
+    def go_to(self, step: int) -> None:
+        """Count on from a step, from 0, in its last micro-batch: other jobs have reached it."""
+        done = (step + 1) * self.trainer.accumulate_grad_batches - 1
+        for batches in (self.batch_progress.total, self.batch_progress.current):
+            vars(batches).update(ready=done + 1, started=done + 1, processed=done, completed=done)
+        progress = self.automatic_optimization.optim_progress.optimizer.step
+        for steps in (progress.total, progress.current):
+            steps.ready, steps.completed = step + 1, step
+
+    @override
+    def teardown(self) -> None:
+        super().teardown()
+        if self.groups is not None:
+            self.groups.end()
+
     @override
     def _broadcast_sigterm_tensor(self) -> None:
         """Send nothing: Lightning's own broadcasts a flag and waits for it at every micro-batch."""
@@ -213,8 +232,9 @@ class StepOptimization(_AutomaticOptimization):
 
     _hooks: StepHooks | None = None
 
-    def begin(self, hooks: StepHooks) -> None:
+    def begin(self, hooks: StepHooks, groups: "ReplicaGroups | None" = None) -> None:
         """Look up the constants of a run; the Trainer asks its strategy for each of them every time."""
+        self._groups, self._kept, self._loss = groups, list[Any](), None
         self._hooks, self._strategy = hooks, self.trainer.strategy
         module = self._strategy.lightning_module
         assert module is not None
@@ -226,7 +246,13 @@ class StepOptimization(_AutomaticOptimization):
         if self._hooks is None:
             return super().run(optimizer, batch_idx, kwargs)
         closure = partial(self._forward_backward, optimizer, *kwargs.values())
-        if self._strategy.handles_gradient_accumulation or not self.trainer.fit_loop._should_accumulate():
+        if self._groups is not None:
+            self._kept.append(kwargs["batch"])
+            if not self.trainer.fit_loop._should_accumulate():
+                batches, self._kept = self._kept, []
+                train = partial(self._groups.train, batches, partial(self._forward_backward, optimizer))
+                self._optimizer_step(batch_idx, train)
+        elif self._strategy.handles_gradient_accumulation or not self.trainer.fit_loop._should_accumulate():
             self._optimizer_step(batch_idx, closure)
         else:
             with _block_parallel_sync_behavior(self._strategy, block=True):

@@ -124,6 +124,7 @@ class StepMetrics:
         self._last_step: FinishedStep | None = None
         self._followers: list[list[StepRecord]] = []
         self._drained_tokens = 0
+        self.num_groups = 1  # jobs that train these steps together
         self._first_step_tokens: int | None = None
 
     def add_micro_step(self, total: LossTotal | ObjectiveSums | StepSums) -> None:
@@ -158,6 +159,11 @@ class StepMetrics:
         if self._first_step_tokens is None:
             return int(self._finished[0].sums.num_tokens.item()) if self._finished else 0
         return self._first_step_tokens
+
+    def take_micro_steps(self) -> Tensor:
+        """Return this rank's nats and valid tokens of the open step, float64 [2], and forget its micro-batches."""
+        taken, self._micro_steps = self._micro_steps, []
+        return torch.stack([torch.stack(one[:2]).double() for one in taken]).sum(dim=0)
 
     def reduce_micro_steps(self) -> StepSums:
         """Return the sums of the open step, over its micro-batches and the ranks of this worker.

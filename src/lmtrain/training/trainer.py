@@ -22,6 +22,7 @@ from lmtrain.accounting.options.ranges import require_count
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.process_settings import answer_that_none_is_there, be_deterministic, keep_freed_memory, order_sums
+from lmtrain.training.replica_groups import ReplicaGroups
 from lmtrain.training.step_loop import StepLoop
 
 QUIET: Final[dict[str, Any]] = {
@@ -50,11 +51,13 @@ def make_trainer(
     deterministic: bool = False,
     cpu_threads: int | None = None,
     profiler: Profiler | None = None,
+    lighthouse: str | None = None,
 ) -> pl.Trainer:
     """Build the Trainer of a run; it stops only when a callback says so.
 
     `precision` may also be a word of Lightning's. `cpu_threads` None leaves torch's own choice: all cores for one
-    process, a share of them under a launcher. On a CPU sums have one order, `deterministic` or not.
+    process, a share of them under a launcher. On a CPU sums have one order, `deterministic` or not. `lighthouse` is the
+    address of torchft's, `http://HOST:PORT`: this job is one of its replica groups.
     """
     require_count("trainer.cpu_threads", cpu_threads)
     if cpu_threads is not None:
@@ -83,7 +86,9 @@ def make_trainer(
         profiler=profiler,
         **QUIET | _asked_by(callbacks, folder=folder),
     )
-    trainer.fit_loop.epoch_loop = StepLoop(trainer)
+    trainer.fit_loop.epoch_loop = loop = StepLoop(trainer)
+    if lighthouse is not None:
+        loop.groups = ReplicaGroups(trainer, loop, lighthouse=lighthouse)
     if isinstance(trainer.accelerator, CPUAccelerator):
         _settle_cpu(deterministic=deterministic)
     return trainer

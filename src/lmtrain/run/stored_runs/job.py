@@ -18,7 +18,8 @@ from lmtrain.tracking.redaction import redact, redact_override, resolve_referenc
 from lmtrain.tracking.run_folder import RunFolder
 
 # Where and how a run is executed, without effect on its results: not part of its name.
-EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")
+OF_TRAINER = ("trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "trainer.lighthouse")
+EXECUTION_KEYS = ("run.", *OF_TRAINER, "resume", "logger")
 # Modules that moved since a run's config was saved: the old path's beginning -> today's.
 MOVED_TARGETS = {
     "lmtrain.composition.": "lmtrain.run.",

@@ -1,5 +1,6 @@
 """Parts of a run unfit for its ranks: their number, shares of a product or a sequence, separate workers."""
 
+import re
 from typing import Any
 
 from lmtrain.accounting.model.memory import WAITS
@@ -11,10 +12,12 @@ from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import wrong
 from lmtrain.run.compose.group_options import one_of, words_of
-from lmtrain.run.run_config import RunConfig
+from lmtrain.run.run_config import OUR_MODULE, RunConfig
+from lmtrain.run.schema.check import TARGET
 from lmtrain.run.schema.node import Node
 from lmtrain.run.schema.signatures import default_settings, gives_nothing
 from lmtrain.run.settings import TrainerSettings
+from lmtrain.run.validators.task import objective_facts
 
 
 def require_ranks(config: RunConfig) -> None:
@@ -156,3 +159,26 @@ def require_workers(config: RunConfig) -> None:
     config.require_option(OptimizerFacts, lambda optimizer: not optimizer.averages_steps, evaluated)
     whole = f"with fp32 weights {strategy}"
     config.require_option(PrecisionFacts, lambda precision: precision.bytes_of.weights == 4, whole, has_bf16=True)
+
+
+def require_groups(config: RunConfig) -> None:
+    """Refuse parts that the replica groups of a lighthouse do not share: each step is a sum over its micro-batches."""
+    lighthouse = config.trainer.lighthouse
+    if lighthouse is None:
+        return
+    if not re.fullmatch(r"http://[^/:]+:\d+", lighthouse):
+        instead = f"http://{lighthouse}" if re.fullmatch(r"[^/:]+:\d+", lighthouse) else ""
+        raise wrong("trainer.lighthouse", "http://HOST:PORT, the address of torchft_lighthouse", lighthouse, instead)
+    rule = "with trainer.lighthouse"
+    config.require_option(ModelSpread, _takes_steps_together, f"without stages and separate workers {rule}")
+    if (objective := objective_facts(config)) is not None:
+        raise wrong("task", f"pretrain or sft {rule}", objective.task, "task=sft")
+    if config.module.target != OUR_MODULE[TARGET]:
+        raise wrong("module", f"lmtrain's {rule}", config.module.target, "module=causal_lm")
+    for name in ("hours", "usd"):  # each group has a clock and a last step
+        if getattr(config.budget, name) is not None:
+            raise wrong(f"budget.{name}", f"null {rule}", getattr(config.budget, name), "budget=tokens")
+
+
+def _takes_steps_together(spread: ModelSpread) -> bool:
+    return spread.pipeline.num_stages == 1 and spread.meets_every_steps is None
