@@ -126,6 +126,7 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
 # Heads of keys that no group of two divides: one, or three of GPT-2's.
 for each in ("llama", "nano", "capped", "sinks"):
     MODELS[f"{each}_1"] = partial(MODELS[each], num_kv_heads=1)
+MODELS["nano_4"] = partial(MODELS["nano"], num_kv_heads=4)  # which two kinds of groups of two divide
 MODELS["gpt2_odd"] = partial(GPT2, width=24, num_layers=2, num_heads=3)
 OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "adamw": partial(adamw, lr=1e-2, eps=1e-4),  # eps above the rounding of gradients that are zero on paper

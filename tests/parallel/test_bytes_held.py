@@ -128,9 +128,9 @@ def test_experts_shared_out(model: str, expert_size: int) -> None:
     assert forward.gathered == 2 * (outside + 2 * block)
 
 
-def test_experts_shared_out_over_tensor_groups() -> None:
-    words = ("strategy.expert_size=4", "strategy.tensor_size=2")
-    held, planned = held_and_planned("mixtral_8x7b", "mesh", 2, *words)
+@pytest.mark.parametrize(("model", "other"), [("mixtral_8x7b", "expert_size=4"), ("llama_3_2_1b", "context_size=2")])
+def test_tensor_groups_with_groups_of_another_kind(model: str, other: str) -> None:
+    held, planned = held_and_planned(model, "mesh", 2, "strategy.tensor_size=2", f"strategy.{other}")
     assert held == planned
 
 
@@ -168,6 +168,20 @@ def test_activations_of_a_context_group_with_one_head_of_keys() -> None:
     with fake_mesh(num_ranks) as mesh:
         slice_sequences(model, mesh["data_parallel"])
         assert kept_by(model) == pytest.approx((alone + (num_ranks - 1) * keys) / num_ranks, rel=0.1)
+
+
+def test_activations_of_a_tensor_group_with_a_slice_of_the_sequence() -> None:
+    """To 10%, as above."""
+    sizes = {"width": 64, "num_layers": 4, "num_heads": 4, "feed_forward_width": 128, "vocab_size": 8}
+    model = Llama(**sizes, max_context_tokens=64)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    alone, size = kept_by(model), 2
+    gathered = 64 * 4 * model.shape().layer_vectors * sizes["num_layers"] * 2 * 64 / size
+    with fake_mesh(size**2):
+        grid = init_device_mesh("cpu", (size, size), mesh_dim_names=("context", "tensor"))
+        cut_model(model, Regions(grid["tensor"]))
+        slice_sequences(model, grid["context"])
+        assert kept_by(model) == pytest.approx((alone / size + (size - 1) * gathered) / size, rel=0.1)
 
 
 def test_the_simulation_is_that_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

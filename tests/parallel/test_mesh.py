@@ -14,6 +14,7 @@ from lmtrain.parallel.mesh import mesh_facts
 from tests.parallel.strategy_parity import CLIP, Found, require_same, require_same_end, trained
 
 STAGES: dict[str, Any] = {"pipeline_size": 2}
+SEQUENCES: dict[str, Any] = {"tensor_size": 2, "context_size": 2}
 PARTS: dict[str, Any] = {"pipeline_size": 2, "num_chunks": 2}
 GPIPE: dict[str, Any] = {"pipeline_size": 2, "schedule": "gpipe"}
 TWO, FOUR = {"micro_batch_sequences": 2}, {"micro_batch_sequences": 4}
@@ -50,9 +51,12 @@ CASES: list[dict[str, Any]] = [
         "settings": {"tensor_size": 2, "expert_size": 2},
         **FOUR,
     },
+    {"model": "qwen", "optimizer": "adamw", "loss": "chunked", "settings": SEQUENCES, **TWO},
+    {"model": "nano_4", "optimizer": "muon", "loss": "plain", "settings": SEQUENCES, **TWO, "recompute": True},
+    {"model": "latent", "optimizer": "adamw", "loss": "chunked", "settings": SEQUENCES, **FOUR},  # gathered keys
 ]
 # Cases that save their first step, and the sizes that go on from it.
-GO_ON: dict[int, dict[str, Any]] = {7: STAGES, 12: {"replicate_size": 2, "expert_size": 2}}  # with 2 sequences
+GO_ON: dict[int, dict[str, Any]] = {7: STAGES, 12: {"replicate_size": 2, "expert_size": 2}, 14: {"context_size": 2}}
 OF_COUNTS = 4 * 8  # bytes of a layer's tokens by expert, sent first
 
 
@@ -127,16 +131,41 @@ def test_each_rank_of_a_tensor_group_sends_all_rows_to_their_experts(in_mesh: li
         assert 2 + len(others) == planned.num_gathers
 
 
+@pytest.mark.distributed
+def test_a_tensor_group_sends_a_slice_of_the_sequence_and_a_context_group_its_share_of_heads(
+    in_mesh: list[Found],
+) -> None:
+    """And one message each with small parameters' gradients and numbers of a norm."""
+    micro = 2 * 16  # tokens
+    stream = Stream(
+        num_tokens=micro,
+        num_bytes=micro * 16 * 4,
+        num_layers=2,
+        attention_bytes=micro * 4 * 16 * 4 * 2,
+        num_kv_heads=4,
+    )
+    groups = {
+        each.group: each
+        for each in mesh_facts(**SEQUENCES).collectives(
+            num_ranks=4, gathered=0.0, num_gradients=0.0, micro_steps=4, stream=stream
+        )
+    }
+    for messages in in_mesh[13]["sent"][1:]:
+        exchanged = [each for each in messages if each.kind == "exchange"]
+        assert sum(each.sent for each in exchanged) == groups["context groups"].num_bytes
+        assert len(exchanged) == 4 * 2 * 4, "of two layers and four micro-steps"
+        assert {each.stride for each in exchanged} == {groups["context groups"].stride}
+        *moves, of_parts = (each for each in messages if (each.num_ranks, each.stride) == (2, 1) and each.num_bytes > 4)
+        assert sum(each.sent for each in moves) == groups["tensor groups"].gathered_bytes
+        assert of_parts.kind == "reduce"
+
+
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
         (
             {"pipeline_size": 2, "tensor_size": 3},
             r"tensor_size=3 does not divide 8 ranks.*leave 4\)\. Did you mean 2\?",
-        ),
-        (
-            {"tensor_size": 2, "context_size": 2},
-            r"strategy\.tensor_size: must be 1 with strategy\.context_size=2, got 2",
         ),
         ({"replicate_size": 2, "shard_size": 2}, r"strategy\.replicate_size: .*Did you mean 4\?"),
     ],

@@ -216,6 +216,12 @@ def test_a_step_divides_over_groups_and_a_sequence_within_one(strategy: str, siz
         config_of("batch.context_tokens=33", *words).divided()
 
 
+def test_a_sequence_divides_over_context_and_tensor_groups_together() -> None:
+    words = ("strategy=mesh", "strategy.tensor_size=2", "strategy.context_size=2", "trainer.devices=4")
+    with pytest.raises(ConfigurationError, match=r"multiple of .* x strategy\.context_size=4\. Did you mean .*=68\?"):
+        config_of("batch.context_tokens=66", *words).divided()
+
+
 def test_random_weights_are_not_adapted() -> None:
     with pytest.raises(ConfigurationError, match=r"Did you mean init_from=RUN"):
         require_trained_weights(config_of("adapter=lora"))

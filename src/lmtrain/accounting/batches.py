@@ -126,7 +126,12 @@ def plan_batches(
     ):
         if value < least:
             raise ConfigurationError(f"{key}={value} is below {least}. Did you mean {least}?")
-    for key, size in (("strategy.tensor_size", tensor_ranks), ("strategy.context_size", context_ranks)):
+    both = "strategy.tensor_size x strategy.context_size"
+    for key, size in (
+        ("strategy.tensor_size", tensor_ranks),
+        ("strategy.context_size", context_ranks),
+        (both, tensor_ranks * context_ranks),
+    ):
         if batch.context_tokens % size:
             raise ConfigurationError(
                 f"batch.context_tokens={batch.context_tokens} is not a multiple of {key}={size}. Did you mean "

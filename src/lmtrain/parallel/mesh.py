@@ -260,8 +260,9 @@ class MeshStrategy(FullyShardedStrategy):
         if spread.tensor_ranks > 1:
             self._layout = cut_model(model, Regions(groups.grid["tensor"]))
             enter = self._layout.regions.enter
-        if spread.context_ranks > 1:
-            enter = slice_sequences(model, groups.of_context(spread.context_ranks)).enter
+        if spread.context_ranks > 1:  # a slice of a sequence, of which a tensor group's ranks have a slice each
+            slices, of_tensor_group = slice_sequences(model, groups.of_context(spread.context_ranks)), enter
+            enter = lambda num_tokens: of_tensor_group(slices.enter(num_tokens))  # noqa: E731
         if layers is not None:
             assert isinstance(model, StagedModel)
             stages, context = groups.grid["stages"].get_group(), self.precision_plugin.forward_context

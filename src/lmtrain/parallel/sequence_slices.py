@@ -120,15 +120,15 @@ def slice_inputs(table: nn.Module, slices: SequenceSlices) -> None:
 
 
 def slice_first_input(model: GPT2, slices: SequenceSlices) -> None:
-    """Keep this rank's slice from the first layer on."""
-    model.layers[0].register_forward_pre_hook(lambda _, inputs: (slices.slice(inputs[0]), *inputs[1:]))
+    """Keep this rank's slice from the first layer on, before a tensor group takes slices of it."""
+    model.layers[0].register_forward_pre_hook(lambda _, inputs: (slices.slice(inputs[0]), *inputs[1:]), prepend=True)
 
 
 def slice_embeddings(model: Llama, slices: SequenceSlices) -> None:
     """Embed this rank's tokens alone, or slice the sum with the vectors of tokens before."""
     embedding = model.embedding
     if embedding.smear is not None:
-        embedding.register_forward_hook(after(slices.slice))
+        embedding.register_forward_hook(after(slices.slice), prepend=True)
         return
     for table in (embedding.token, embedding.bigram):
         if table is not None:

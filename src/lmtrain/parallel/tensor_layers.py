@@ -306,7 +306,7 @@ class TensorLayout:
 
     def slice_smear(self, smear: Smear) -> None:
         """Let each rank smear its share of the dimensions; their weight is whole on each, and its gradient a part."""
-        share_smear(smear, rank=self.rank, num_ranks=self.num_ranks)
+        share_smear(smear, rank=self.rank)
 
     def share_vectors(self, layer: RecurrentLayer, parts: Sequence[Sequence[int]]) -> None:
         """Let a layer read its share of its fused vectors; they are whole on each rank, and their gradients parts."""
@@ -400,11 +400,11 @@ class TensorLayout:
         self.cut.add(name)
 
 
-def share_smear(smear: Smear, *, rank: int, num_ranks: int) -> None:
-    """Let a rank smear its share of the dimensions, by its share of the whole weight."""
+def share_smear(smear: Smear, *, rank: int) -> None:
+    """Let a rank smear its share of the dimensions, by its share of the whole weight; its input is that share."""
 
     def forward(x: Tensor, documents: Documents | None = None) -> Tensor:
-        return smeared(x, smear.weight.chunk(num_ranks)[rank], documents)
+        return smeared(x, smear.weight.split(x.shape[-1])[rank], documents)
 
     smear.forward = forward
 

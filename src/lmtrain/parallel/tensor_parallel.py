@@ -217,10 +217,10 @@ def _cut_recurrent(layer: RecurrentLayer, name: str, layout: TensorLayout) -> No
 
 
 def divide_heads(attention: SelfAttention, *, rank: int, num_ranks: int) -> None:
-    """Let attention count the heads of one rank."""
+    """Let attention count the heads of one rank, of those here."""
     attention.num_heads //= num_ranks
     attention.num_kv_heads //= num_ranks
-    attention.first_head = rank * attention.num_heads
+    attention.first_head += rank * attention.num_heads
     queries, keys, values = attention.widths
     attention.widths = queries // num_ranks, keys // num_ranks, values // num_ranks
 

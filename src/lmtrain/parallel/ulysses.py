@@ -19,6 +19,7 @@ from typing_extensions import override
 from lmtrain.models.gpt2 import GPT2, GPT2Block
 from lmtrain.models.llama import Llama, LlamaBlock
 from lmtrain.models.self_attention import SelfAttention
+from lmtrain.parallel.gradients import local_part
 from lmtrain.parallel.sequence_slices import SequenceSlices, score_slices, slice_embeddings, slice_first_input
 from lmtrain.parallel.tensor_layers import OPERATORS, SEQUENCE, gathered, share_smear
 from lmtrain.parallel.tensor_parallel import after, divide_heads
@@ -121,9 +122,9 @@ def _share_attention(attention: SelfAttention, exchange: HeadExchange) -> None:
     if attention.value_gate is not None:
         to_heads = partial(exchange.to_heads, parts=(attention.num_kv_heads,))
         attention.value_gate.register_forward_hook(after(to_heads))
-    if attention.key_smear is not None:
-        share_smear(attention.key_smear, rank=exchange.rank, num_ranks=exchange.num_ranks)
     divide_heads(attention, rank=exchange.rank, num_ranks=exchange.num_ranks)
+    if attention.key_smear is not None:
+        share_smear(attention.key_smear, rank=attention.first_head // attention.num_heads)
 
 
 def _share(qkv: nn.Module, output: nn.Module, parts: Sequence[int], exchange: HeadExchange) -> None:
@@ -149,10 +150,10 @@ def _normalise_slices(attention: SelfAttention) -> None:
 
 
 def _share_table(table: nn.Embedding, exchange: HeadExchange) -> None:
-    """Look up a rank's share of each token's values, for the whole sequence."""
+    """Look up a rank's share of each token's values, for the whole sequence; of the part of a tensor group's rank."""
 
     def forward(input: Int[Tensor, "B T"]) -> Tensor:  # noqa: A002  as torch calls it
-        return F.embedding(input, table.weight.chunk(exchange.num_ranks, dim=1)[exchange.rank])
+        return F.embedding(input, local_part(table.weight).chunk(exchange.num_ranks, dim=1)[exchange.rank])
 
     table.forward = forward
 

@@ -230,18 +230,6 @@ class ModelSpread:
                 f"of {left}. Did you mean {self.copies * left}?"
             )
         _require_divisor("strategy.expert_size", self.expert_ranks, self.num_shards(num_ranks), of=num_ranks)
-        self._require_together()
-
-    def _require_together(self) -> None:
-        """Refuse groups that do not fit into one another."""
-        for key, size, other, is_other in (
-            ("tensor_size", self.tensor_ranks, f"context_size={self.context_ranks}", self.context_ranks > 1),
-        ):
-            if size > 1 and is_other:
-                raise ConfigurationError(
-                    f"strategy.{key}: must be 1 with strategy.{other}, got {size}. Did you mean strategy.{key}=1 and "
-                    "strategy.shard_size=null?"
-                )
 
     def collectives(
         self,
@@ -306,7 +294,7 @@ class ModelSpread:
         layers = stream.num_layers / stages * micro_steps
         if (parts := self.tensor_ranks) > 1:
             moves = (8 + 3 * stream.share_again) * layers
-            sent = stream.sent(parts) * micro_steps / stages
+            sent = stream.sent(parts) * micro_steps / stages / self.context_ranks
             yield Collective(
                 group="tensor groups",
                 num_ranks=parts,
@@ -323,7 +311,8 @@ class ModelSpread:
             yield Collective(
                 group="context groups",
                 num_ranks=slices,
-                gathered_bytes=sent * micro_steps / stages,
+                stride=parts,
+                gathered_bytes=sent * micro_steps / stages / parts,
                 num_gathers=moves,
                 is_exchange=exchanges,
             )

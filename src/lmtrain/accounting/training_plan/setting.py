@@ -180,9 +180,9 @@ class Setting:
         ranks, slices = self.spread.tensor_ranks, self.spread.context_ranks
         kept = max(1, round(num_layers * (1 - self.recompute.share)))
         shape = self.facts.shape
-        if self.num_kv_heads(shape.attention) % slices:
+        if self.num_kv_heads(shape.attention) % (slices * ranks):
             alone += self.kv_bytes(shape.attention, num_tokens) * kept / max(1, num_layers) * (slices - 1) / slices
-        gathered = shape.width * self.bytes_of.activations * shape.layer_vectors * kept * num_tokens
+        gathered = shape.width * self.bytes_of.activations * shape.layer_vectors * kept * num_tokens / slices
         return int(round(alone) + (ranks - 1) * gathered) // ranks
 
 

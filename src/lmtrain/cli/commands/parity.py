@@ -106,14 +106,14 @@ class RankComparison:
         from lmtrain.run.execution.parity_hunt import accepted, hunt
 
         random_numbers, num_ranks = random.Random(self._asked.seed), self._asked.ranks
-        drawn = [accepted(random_numbers, self._prepared, num_ranks=num_ranks) for _ in range(self._asked.draws)]
+        drawn = [accepted(random_numbers, self.prepared, num_ranks=num_ranks) for _ in range(self._asked.draws)]
         return hunt(drawn, self.of)
 
     def of(self, drawn: Sequence[Words]) -> list[Parity]:
         """Compare the config, or each of a sweep, with each of some further words."""
         from lmtrain.run.execution.parity_run import compare
 
-        prepared = [one for words in drawn for one in self._prepared(words)]
+        prepared = [one for words in drawn for one in self.prepared(words)]
         num_steps, tolerance = self._asked.steps, self._asked.tolerance
         if len(drawn) > 1 and any(alone.handed_over() for _, (alone, _) in prepared):
             return [one for words in drawn for one in self.of([words])]
@@ -127,7 +127,7 @@ class RankComparison:
             return [replace(one, failure=str(failed)) for one, _ in prepared]
         return [replace(one, differences=differences) for (one, _), differences in zip(prepared, found, strict=True)]
 
-    def _prepared(self, words: Words) -> list[tuple[Parity, tuple[Job, Job]]]:
+    def prepared(self, words: Words) -> list[tuple[Parity, tuple[Job, Job]]]:
         """Check a config and its one process, and prepare its data."""
         from lmtrain.run.execution.meta_build import build_on_meta
         from lmtrain.run.execution.start import prepare_data
