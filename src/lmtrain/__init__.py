@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lmtrain import callbacks as callbacks
     from lmtrain import data as data
-    from lmtrain.api import Run, compare, compose, load, plan, runs, train
+    from lmtrain.api import Run, compare, compose, fits, load, plan, runs, train
 
 __version__ = "0.2.0"
-__all__ = ["Run", "__version__", "compare", "compose", "load", "plan", "runs", "train"]
+__all__ = ["Run", "__version__", "compare", "compose", "fits", "load", "plan", "runs", "train"]
 
 
 def __getattr__(name: str) -> Any:

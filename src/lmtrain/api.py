@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lmtrain.report.comparison import Comparison
     from lmtrain.run.load import Model
     from lmtrain.run.stored_runs.job import Job
+    from lmtrain.simulate.any_model import Fit
 
 PLAIN: Final = re.compile(r"[\w./:+%@~$-]+")  # text that Hydra's grammar reads as it stands
 
@@ -156,6 +157,23 @@ def plan(
     require_arguments("plan(model=MODULE)", settings, plan_module)
     chosen = {} if optimizer is None else {"optimizer": optimizer}
     return plan_module(model, batch=batch, **chosen, **settings)
+
+
+def fits(model: Any, *, batch: int | tuple[int, int] = 1, optimizer: Any = None, device: str, **settings: Any) -> "Fit":
+    """Return whether a step of any `nn.Module`, or of a configuration of transformers, fits one device.
+
+    The answer is true or false, and has `num_bytes`, `device_bytes` and the nearest `change` that fits. The arguments
+    are those of `lmtrain.plan(model=...)`; `device` is a product name of the hardware table.
+
+    Raises:
+        ConfigurationError: An argument is unknown or out of range.
+    """
+    from lmtrain.run.schema.signatures import require_arguments
+    from lmtrain.simulate import any_model
+
+    require_arguments("fits", settings, any_model.fits)
+    chosen = {} if optimizer is None else {"optimizer": optimizer}
+    return any_model.fits(model, batch=batch, device=device, **chosen, **settings)
 
 
 def load(

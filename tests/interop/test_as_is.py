@@ -26,6 +26,7 @@ from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.transformers_model import TransformersModel
 from lmtrain.optim.adamw import adamw
+from lmtrain.parallel.activation_checkpoint import every_block
 from lmtrain.run.stored_runs.loaded_models import model_to_run
 from lmtrain.simulate.measured_facts import compiled_blocks, fake_tensors
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -90,6 +91,27 @@ def test_three_steps_are_those_of_a_plain_loop(kind):
     trained = dict(model.module.named_parameters())
     for name, weight in theirs.named_parameters():
         torch.testing.assert_close(trained[name], weight, atol=5e-6, rtol=0)
+
+
+def test_recomputed_blocks_have_the_gradients_of_kept_ones():
+    kept, again = ours("stablelm").train(), every_block(ours("stablelm").train())
+    for model in (kept, again):
+        model(tokens(), tokens(), CrossEntropy()).objective.backward()
+    for (name, one), other in zip(kept.named_parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad, msg=name)
+
+
+def test_a_config_alone_is_planned_in_sequences_of_its_length(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    quantized = {**config_of("stablelm"), "quantization_config": {"quant_method": "fp8"}}
+    (tmp_path / "config.json").write_text(json.dumps(quantized))
+    words = ["--json", "cluster=h100_8x", "compile=none", "batch.tokens_per_step=8192"]
+    assert serve("plan", ["--hf", "config.json", *words], program="lmtrain plan") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["parameters"]["total"] == sum(one.numel() for one in plain("stablelm").parameters())
+    assert found["batch"]["context_tokens"] == HEADS["max_position_embeddings"]
+    assert serve("plan", ["--hf", "config.json", "model=gpt2_124m"], program="lmtrain plan") == 2
+    assert "--hf config.json names the model: got model=gpt2_124m too" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

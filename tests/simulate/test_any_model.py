@@ -1,10 +1,14 @@
 """Plans of modules that are not ours, against figures counted by hand."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
-from lmtrain.simulate.any_model import plan_module
+import lmtrain
+from lmtrain.errors import ConfigurationError
+from lmtrain.simulate.any_model import Fit, plan_module
 
 WIDTH, VOCAB, LAYERS, CONTEXT = 64, 1000, 2, 128
 
@@ -68,6 +72,24 @@ def test_an_optimizer_that_reads_values_keeps_what_a_real_step_allocates(form: s
 def test_an_optimizer_that_cannot_step_is_named() -> None:
     planned = plan_module(nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9)), batch=(2, 3), optimizer="sparseadam")
     assert "SparseAdam does not support dense gradients" in planned["advice"][0]
+
+
+def test_a_step_fits_a_device_or_the_nearest_change_does() -> None:
+    model = nn.Sequential(nn.Embedding(1000, 64), nn.Linear(64, 1_000_000))
+
+    def asked(sequences: int, device: str = "NVIDIA L4") -> Fit:
+        return lmtrain.fits(model, batch=(sequences, 1024), optimizer="sgd", device=device)
+
+    assert asked(1)
+    assert asked(1).change is None
+    found = asked(64)
+    assert not found
+    assert found.num_bytes > found.device_bytes == 24_000_000_000
+    most = int(re.fullmatch(r"batch=\((\d+), 1024\)", found.change or "")[1])  # pyright: ignore[reportOptionalSubscript]
+    assert asked(most)
+    assert not asked(most + 1)
+    with pytest.raises(ConfigurationError, match=r"must name one device .*, got H100, which is NVIDIA H100 80GB"):
+        asked(1, "H100")
 
 
 def test_a_forward_pass_that_fails_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:

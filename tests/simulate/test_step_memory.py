@@ -11,6 +11,7 @@ from lmtrain.losses.cross_entropy import CrossEntropy, cross_entropy_facts
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
+from lmtrain.models.transformers_model import TransformersModel
 from lmtrain.parallel import activation_checkpoint
 from lmtrain.precision.cast_weights import keep_copies
 from lmtrain.simulate.measured_facts import MANY_BLOCKS, SimulatedStep, simulate_step
@@ -29,6 +30,24 @@ def gpt2(num_layers):
 
 
 PLAIN = CrossEntropy()
+
+SIZES = {"vocab_size": 1000, "hidden_size": 64, "num_hidden_layers": 3}
+HEADS = {**SIZES, "num_attention_heads": 4, "intermediate_size": 256, "max_position_embeddings": 128}
+GROUPED = {**HEADS, "num_key_value_heads": 2}
+OLDER = {"vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 128}
+TRANSFORMERS = {
+    "bloom": {**SIZES, "n_head": 4},
+    "falcon": HEADS,
+    "gemma2": {**GROUPED, "head_dim": 16},
+    "glm4": {**GROUPED, "head_dim": 16},
+    "gpt2": OLDER,
+    "gpt_neox": HEADS,
+    "gptj": {**OLDER, "rotary_dim": 8},
+    "mixtral": {**GROUPED, "num_local_experts": 4},
+    "opt": {**HEADS, "ffn_dim": 256, "word_embed_proj_dim": 64},
+    "phi3": GROUPED,
+    "qwen3": {**GROUPED, "head_dim": 16},
+}
 
 
 def predicted_peak(step, *, loss=PLAIN):
@@ -94,6 +113,13 @@ def test_the_prediction_is_the_measured_peak(build, recompute, loss):
 def test_bf16_is_predicted_with_products_of_kept_copies(recompute):
     step = simulated(lambda: llama(3), dtype=torch.bfloat16, recompute=recompute)
     assert predicted_peak(step) == pytest.approx(measured_peak(step), rel=0.05)
+
+
+@pytest.mark.parametrize("kind", TRANSFORMERS)
+def test_a_class_of_transformers_takes_the_predicted_bytes(kind):
+    tokens = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": None}
+    step = simulated(lambda: TransformersModel(config={"model_type": kind, **TRANSFORMERS[kind], **tokens}))
+    assert predicted_peak(step) == pytest.approx(measured_peak(step), rel=0.01)
 
 
 def test_a_deep_model_is_predicted_from_a_few_of_its_blocks():

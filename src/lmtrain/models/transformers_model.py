@@ -10,7 +10,7 @@ import inspect
 import json
 import logging
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -68,7 +68,7 @@ class TransformersModel(LogitsModel):
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T V"], None]:
         if isinstance(tokens, FakeTensor):  # as many bytes, and no values to see documents by
-            with _any_dtype_of_experts():
+            with _masked_as_without_documents() if documents is None else nullcontext():
                 return super().features(tokens)
         if documents is None or isinstance(documents, EarlierTokens):
             return super().features(tokens, documents)
@@ -176,15 +176,22 @@ def _library() -> Any:
     library: Any = transformers
     library.logging.set_verbosity_error()  # of kernels that it lacks
     library.logging.disable_progress_bar()
+    moe: Any = importlib.import_module("transformers.integrations.moe")
+    takes_groups = moe._can_use_grouped_mm  # noqa: SLF001
+
+    def takes_dtype(rows: Tensor, *others: Tensor) -> bool:
+        is_refused = isinstance(rows, FakeTensor) and rows.dtype != torch.bfloat16  # torch's take no other (2.13)
+        return not is_refused and takes_groups(rows, *others)
+
+    moe._can_use_grouped_mm = takes_dtype  # noqa: SLF001
     return library
 
 
 @contextmanager
-def _any_dtype_of_experts() -> Generator[None]:
-    """Let experts take their products for any dtype: torch's grouped ones take fake tensors in bf16 alone (2.13)."""
-    from transformers.integrations import moe
-
-    with patch.object(moe, "_can_use_grouped_mm", lambda *_: False):
+def _masked_as_without_documents() -> Generator[None]:
+    """Let rows of fake tensors hold one document each: of real ones the class reads it from their positions."""
+    masks: Any = importlib.import_module("transformers.masking_utils")
+    with patch.object(masks, "find_packed_sequence_indices", lambda _: None):
         yield
 
 

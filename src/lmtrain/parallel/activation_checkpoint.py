@@ -114,10 +114,10 @@ def _recompute(block: nn.Module, **settings: Any) -> None:
     forward: Callable[..., Any] = block.forward
     experts = [layer for layer in block.modules() if isinstance(layer, MixtureOfExperts)]
 
-    def recompute(*arguments: Any) -> Any:
+    def recompute(*arguments: Any, **named: Any) -> Any:
         if not settings and any(layer.average_shares for layer in experts):
-            return checkpoint(forward, *arguments, use_reentrant=False, context_fn=_message_contexts)
-        return checkpoint(forward, *arguments, use_reentrant=False, **settings)
+            return checkpoint(forward, *arguments, use_reentrant=False, context_fn=_message_contexts, **named)
+        return checkpoint(forward, *arguments, use_reentrant=False, **settings, **named)
 
     block.forward = recompute
 

@@ -8,7 +8,8 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -19,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Horizon
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.machine.hardware import MatmulDtype
+from lmtrain.accounting.machine.hardware import DEVICES, MatmulDtype, find_devices
 from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import ALLOCATOR_MARGIN, DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
@@ -107,6 +108,64 @@ def plan_module(
         speed=expected_speed(cluster, peak, divided, flops_per_token=flops.palm),
     )
     return plan.to_json() | {"advice": notes, "ok": plan.fits is not False}
+
+
+class Fit(NamedTuple):
+    """Whether a step fits a device, both in bytes, and the nearest change with which it does; None: none is known."""
+
+    fits: bool
+    num_bytes: int
+    device_bytes: int
+    change: str | None
+
+    def __bool__(self) -> bool:
+        """Return whether it fits as it is."""
+        return self.fits
+
+
+def fits(
+    model: Any,
+    *,
+    batch: int | tuple[int, int] = 1,
+    optimizer: Any = torch.optim.AdamW,
+    device: str,
+    autocast: torch.dtype | None = None,
+) -> Fit:
+    """Plan one step of `model` on one device; the arguments are those of `plan_module`.
+
+    The change is the largest smaller batch that fits, or else the device of the table with the least memory that does;
+    each has been planned.
+
+    Raises:
+        ConfigurationError: As `plan_module`; `device` is not one device of the hardware table.
+
+    Example: `fits(AutoConfig.from_pretrained(folder), batch=(8, 2048), device="NVIDIA H100 80GB HBM3")`
+    """
+    chosen, *others = find_devices(device)
+    if others:
+        names = ", ".join(one.name for one in (chosen, *others))
+        raise ConfigurationError(f"device: must name one device of the hardware table, got {device}, which is {names}.")
+    module = _built(model)
+    sequences, context = _batch_shape(batch if isinstance(batch, tuple) else (batch, _context_tokens(model, module)))
+
+    @cache
+    def total(num_sequences: int) -> int:
+        planned = plan_module(module, batch=(num_sequences, context), optimizer=optimizer, autocast=autocast)
+        return planned["memory"]["per_device_bytes"]["total"]
+
+    held = chosen.memory_bytes
+    if total(sequences) <= held:
+        return Fit(fits=True, num_bytes=total(sequences), device_bytes=held, change=None)
+    change = None
+    if sequences > 1 and total(1) <= held:
+        each = (total(sequences) - total(1)) / (sequences - 1)
+        fewer = min(sequences - 1, 1 + int((held - total(1)) / each))
+        while total(fewer) > held:
+            fewer -= 1
+        change = f"batch=({fewer}, {context})"
+    elif larger := [one for one in DEVICES.values() if one.memory_bytes >= total(sequences)]:
+        change = f"device={min(larger, key=lambda one: one.memory_bytes).name!r}"
+    return Fit(fits=False, num_bytes=total(sequences), device_bytes=held, change=change)
 
 
 def _built(model: Any) -> nn.Module:

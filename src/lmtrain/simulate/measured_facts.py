@@ -22,6 +22,7 @@ from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.own_model import GivenLogits
 from lmtrain.optim.parameter_groups import trained_parameters
 from lmtrain.precision.cast_weights import keep_copies, narrow_stream
 from lmtrain.simulate.compiled_graph import cut_in_two, fused_peak, input_bytes
@@ -86,7 +87,8 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int], *, masks_docum
         block.register_forward_hook(note)
     with _without_notices(), saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden, _ = model.features(tokens, documents)
-    keep(hidden)
+    if not _gives_logits(model):
+        keep(hidden)
     hidden.backward(torch.zeros_like(hidden))
     steps, shared_steps = zip(*left, strict=True) if left else ((0,), (0,))
     return BlockMemory(activations=kept, peak=steps[-1] + taken, steps=steps, shared=shared, shared_steps=shared_steps)
@@ -242,7 +244,7 @@ def _eager_blocks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, i
 
         with _casting(step):
             hidden, penalty = model.features(tokens, documents)
-            activations = live.now
+            activations = live.now - hidden.nbytes * _gives_logits(model)
             hidden.register_hook(blocks_begin)
             total = CrossEntropy()(model.output_head(), hidden, tokens)
         del hidden
@@ -250,6 +252,12 @@ def _eager_blocks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, i
             hook.remove()
         (total.objective if penalty is None else total.objective + penalty).backward()
     return BlockMemory(activations=activations, peak=live.peak, steps=steps)
+
+
+def _gives_logits(model: LanguageModel) -> bool:
+    """Return whether the blocks' output is logits, which the loss's workspace counts."""
+    head: Any = model.output_head()
+    return isinstance(head, GivenLogits)
 
 
 def _casting(step: SimulatedStep) -> AbstractContextManager[Any]:

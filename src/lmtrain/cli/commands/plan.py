@@ -8,6 +8,8 @@ from lmtrain.cli.fleet_terms import FLEET_TERMS, is_fleet
 from lmtrain.cli.help import run_parser
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.json_output import print_json
+from lmtrain.run.compose.arguments import values_by_key
+from lmtrain.run.compose.start_options import class_words
 from lmtrain.run.planning.plan import planned_runs
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.validators.task import require_parts_of_task
@@ -28,9 +30,12 @@ then name the nearest change that does."""
 def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
     """Print the plan of a config, and answer 1 where it does not fit its devices or its budget; `--web` is a page."""
     parser = run_parser("plan", program, end=END)
+    parser.add_argument("--hf", metavar="PATH", help="the model of a folder of transformers, or of a config.json")
     parser.add_argument("--web", action="store_true", help="a page of sliders and plots, on this machine only")
     parser.add_argument("--port", type=int, help="of that page")
     asked, words = parser.taken(words)
+    if asked.hf:
+        words = [*class_words(asked.hf, values_by_key(words)), *words]
     if asked.web:
         from lmtrain.cli.commands.plan_web import serve
 

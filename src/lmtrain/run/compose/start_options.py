@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.interop.folders import CONFIG, FACTS, TOKENIZER, class_settings, imported_facts, is_imported
-from lmtrain.models.transformers_config import AS_IS
+from lmtrain.interop.folders import CONFIG, FACTS, TOKENIZER, imported_facts, is_imported, read_config_file
+from lmtrain.models.transformers_config import AS_IS, plain_settings
 from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.redaction import REDACTED
@@ -20,6 +20,7 @@ from lmtrain.tracking.redaction import REDACTED
 BASE, IMPORTED = "base", "imported"  # the group of what comes before an adapter, a task and an experiment; its option
 INHERITED: Final = {"model": IMPORTED, "optimizer": "inherited"}  # the options that take a run's settings
 BY_THIS_RUN: Final = ("attention", "path")  # of a model's settings: the new run's own choice, and a note
+LONGEST: Final = 4096  # tokens of a sequence, where a model's config alone decides
 OF_BATCH: Final = ("context_tokens", "tokens_per_step")  # what a forward pass takes depends on the device
 WORD: Final = re.compile(r"[A-Za-z0-9_.-]+")
 PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_./-]+")
@@ -44,14 +45,40 @@ def brought_options(given: Mapping[str, str], *, own: str | None = None) -> list
 
 
 def class_options(given: Mapping[str, str]) -> list[str]:
-    """Return the overrides of `model.path`, a folder of transformers: config, and tokenizer if none is typed."""
+    """Return the overrides of `model.path`, a folder of transformers: config, and tokenizer if none is typed.
+
+    Its weights are not read, so they may be quantized.
+    """
     path = given.get("model.path", "").strip("'\"")
     if given.get("model") != "transformers" or not path:
         return []
     folder = Path(path)
-    words = value_words("model.config", class_settings(folder), source=folder / CONFIG)
+    words = value_words("model.config", plain_settings(read_config_file(folder)), source=folder / CONFIG)
     has_tokenizer = "tokenizer" not in given and (folder / "tokenizer.json").is_file()
     return [*words, *tokenizer_words(folder.absolute())] if has_tokenizer else words
+
+
+def class_words(path: str, given: Mapping[str, str]) -> list[str]:
+    """Return the words that plan the model of a folder of transformers, or of its config.json.
+
+    Without a typed `base`, a sequence is as long as the model's longest, at most LONGEST tokens.
+
+    Raises:
+        ConfigurationError: Another model is typed.
+    """
+    if "model" in given:
+        raise ConfigurationError(f"--hf {path} names the model: got model={given['model']} too; leave one out.")
+    file = Path(path)
+    folder = file.parent if file.name == CONFIG else file
+    settings = read_config_file(folder)
+    sizes = settings.get("text_config", settings)
+    lengths = (sizes.get(name) for name in ("max_position_embeddings", "n_positions") if isinstance(sizes, dict))
+    longest = next((length for length in lengths if isinstance(length, int) and length > 0), LONGEST)
+    words = ["model=transformers", f"model.path={path_value(folder)}"]
+    if "base" not in given:
+        words.append("base=published_4k")
+        words += [f"batch.context_tokens={min(longest, LONGEST)}"] * ("batch.context_tokens" not in given)
+    return words
 
 
 def own_options(given: Mapping[str, str]) -> list[str]:
