@@ -10,12 +10,13 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.feed_forward import SwiGLU
 from lmtrain.models.llama import LlamaBlock
 from lmtrain.models.self_attention import SelfAttention
-from lmtrain.precision.float8 import choose_layers, convert_layers
+from lmtrain.precision.float8 import Gather, choose_layers, convert_layers
 
 
-def in_fp8(model: LanguageModel) -> LanguageModel:
+def in_fp8(model: LanguageModel, *, gather: Gather = "bf16") -> LanguageModel:
     """Multiply in fp8 by torchao, emulated."""
-    return convert_layers(model, choose_layers(model, min_width=16), recipe="tensorwise", emulate=True)
+    chosen = choose_layers(model, min_width=16)
+    return convert_layers(model, chosen, recipe="tensorwise", gather=gather, emulate=True)
 
 
 def in_fp8_halves(model: LanguageModel) -> LanguageModel:

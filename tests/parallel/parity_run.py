@@ -157,7 +157,9 @@ def with_adapters(model: LanguageModel) -> LanguageModel:
 COMPILE: dict[str, ModelTransform] = {
     "none": unchanged, "blocks": compile_blocks, "whole": compile_whole, "captured": captured,
 }  # fmt: skip
-PRECISION: dict[str, ModelTransform] = {"fp32": unchanged, "fp8": in_fp8, "fp8 in halves": in_fp8_halves}
+PRECISION: dict[str, ModelTransform] = {
+    "fp32": unchanged, "fp8": in_fp8, "fp8 in halves": in_fp8_halves, "fp8 gathered": partial(in_fp8, gather="fp8"),
+}  # fmt: skip
 OPTIMIZERS["muon_alone"] = partial(
     muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, iteration_dtype="fp32", share_work=False
 )
@@ -241,7 +243,10 @@ def whole(module: pl.LightningModule, tensors: dict[str, torch.Tensor | None]) -
 def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train one case and return its losses, gradient norms, first gradients and last weights."""
     num_ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-    parallelism = STRATEGIES[case["strategy"]](num_ranks=num_ranks, **case.get("settings", {}))
+    settings = dict(case.get("settings", {}))
+    if "compute_dtype" in case:
+        settings["compute_dtype"] = getattr(torch, case["compute_dtype"])
+    parallelism = STRATEGIES[case["strategy"]](num_ranks=num_ranks, **settings)
     batch = plan_batches(
         Batch(
             context_tokens=CONTEXT_TOKENS,

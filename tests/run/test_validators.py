@@ -37,6 +37,7 @@ PROJECT = Path(__file__).parents[2]
 Rule = Callable[[RunConfig], object]
 DPO = "task=dpo source.paths=[x] init_from=x"
 OFFLOAD = "optimizer_cpu_offload=true cluster=h100_8x optimizer=adamw data=synthetic"
+GATHER = "precision=fp8 precision.gather=fp8 cluster=h100_8x strategy=fsdp data=synthetic"
 STOPPING = "callbacks=[default,early_stopping]"
 ROUNDING = "precision=bf16_true precision.stochastic_rounding=true trainer.accelerator=cpu"
 
@@ -75,6 +76,18 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (planned_setting, f"{ROUNDING} optimizer=adamw", "optimizer=sgd", r"optimizer=sgd, .*optimizer=adamw"),
     (build_precision, f"{ROUNDING} optimizer=adamw", "optimizer=sgd", r"optimizer=sgd, .*optimizer=adamw"),
     (planned_setting, "precision=fp8 precision.head=true loss=chunked", "loss=liger", r"Did you mean loss=chunked"),
+    (
+        planned_setting,
+        GATHER,
+        "strategy=ddp",
+        r"^precision\.gather: must .*got fp8. Did you mean precision\.gather=bf16",
+    ),
+    (
+        planned_setting,
+        GATHER,
+        "precision.recipe=rowwise",
+        r"^precision\.gather: .*Did you mean precision\.recipe=tensor",
+    ),
     # callbacks
     (
         require_passes,

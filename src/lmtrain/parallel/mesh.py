@@ -38,6 +38,7 @@ from lmtrain.models.stages import StagedModel
 from lmtrain.parallel.compilation import compile_blocks
 from lmtrain.parallel.context_slices import require_slices, slice_sequences
 from lmtrain.parallel.experts import ExpertGroups, balance_over_ranks, require_expert_shares, uncut_axis
+from lmtrain.parallel.float8_gathers import Float8Gathers
 from lmtrain.parallel.pipeline_parts import cut_layers, require_staged, twin_on_meta
 from lmtrain.parallel.pipeline_run import PipelineRun
 from lmtrain.parallel.rank_reports import on_all_ranks
@@ -236,6 +237,7 @@ class MeshStrategy(FullyShardedStrategy):
 
     _layout: TensorLayout | None = None
     _run: PipelineRun | None = None
+    _gathers: Float8Gathers | None = None
     _twin: LanguageModel  # the whole model, without memory; of stages alone
     _groups: list[dict[str, None]]  # the names in each group of its optimizer
 
@@ -269,6 +271,7 @@ class MeshStrategy(FullyShardedStrategy):
             self._run = PipelineRun(model, stages, spread.pipeline, layers=layers, context=context, enter=enter)
         if spread.casts_parameters:
             shard_blocks(model, groups, spread=spread, compute_dtype=self._compute_dtype)
+            self._gathers = Float8Gathers(model, groups.grid["shards"].get_group(), dtype=self._compute_dtype)
         if self._run is not None:
             self._run.connect(groups.of_data(), num_slices=spread.context_ranks)
         return balance_over_ranks(model, groups.of_data()) if groups.num_data_ranks > 1 else model
@@ -302,6 +305,8 @@ class MeshStrategy(FullyShardedStrategy):
             result = closure()
             if self._layout is not None:
                 self._layout.sum_parts(self._module_model())
+            if self._gathers is not None:
+                self._gathers.seen.clear()
             return result
 
         return super().optimizer_step(optimizer, whole_gradients, model, **settings)

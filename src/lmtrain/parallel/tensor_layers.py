@@ -346,7 +346,8 @@ class TensorLayout:
             for part in parts:
                 part.take()
 
-        block.register_forward_pre_hook(take)
+        eager: Any = torch.compiler.disable  # a graph that returns a weight gathered in fp8 fails backward (torch 2.13)
+        block.register_forward_pre_hook(eager(take))
 
     def sum_parts(self, model: nn.Module) -> None:
         """Add up, in one message, the gradients of small parameters, from each rank's slice or heads."""

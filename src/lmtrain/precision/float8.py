@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.accounting.options.precision import PrecisionFacts, fp8_width
 from lmtrain.accounting.options.ranges import require_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.missing_package import install_command
@@ -95,6 +95,7 @@ def round_head(model: LanguageModel) -> LanguageModel:
 
 
 Recipe = Literal["tensorwise", "rowwise"]
+Gather = Literal["bf16", "fp8"]
 MULTIPLE = 16  # numbers: the unit of both dimensions in the hardware's 8-bit product
 
 
@@ -120,21 +121,24 @@ def fp8(
     min_width: int = 512,
     skip: list[str] | None = None,
     head: bool = False,
+    gather: Gather = "bf16",
     residual: Residual | None = None,
     device_type: str,
 ) -> Precision:
     """Compute the blocks' large products in fp8, with bf16 copies of fp32 master weights.
 
     Layers with a side below `min_width`, or with a name in a pattern of `skip`, stay in bf16. `head` puts those of a
-    chunked loss in fp8 too, scaled tensorwise under either recipe. `residual` as in bf16_mixed.
+    chunked loss in fp8 too, scaled tensorwise under either recipe. `gather` "fp8" lets a strategy that shards gather
+    the weights in fp8 with the same results, tensorwise alone. `residual` as in bf16_mixed.
     """
     require_count("precision.min_width", min_width)
-    facts = require_products(fp8_facts(recipe=recipe, residual=residual), device_type)
+    facts = fp8_facts(recipe=recipe, gather=gather, min_width=min_width, residual=residual)
+    require_products(facts, device_type)
     _require_torchao()
     choose = partial(choose_layers, min_width=min_width, skip=tuple(skip or ()), head=head)
 
     def convert(model: LanguageModel) -> LanguageModel:
-        model = convert_layers(model, choose(model), recipe=recipe)
+        model = convert_layers(model, choose(model), recipe=recipe, gather=gather)
         return round_head(model) if head else model
 
     return Precision(
@@ -144,7 +148,9 @@ def fp8(
     )
 
 
-def fp8_facts(*, recipe: Recipe = "tensorwise", residual: Residual | None = None) -> PrecisionFacts:
+def fp8_facts(
+    *, recipe: Recipe = "tensorwise", gather: Gather = "bf16", min_width: int = 512, residual: Residual | None = None
+) -> PrecisionFacts:
     """Keep a copy of the weights in 2 bytes, rounded to 1 by products; scales a row came with Hopper."""
     held = PrecisionBytes(compute_copy=2, activations=2, matmul="fp8")
     by_row = recipe == "rowwise"
@@ -153,6 +159,7 @@ def fp8_facts(*, recipe: Recipe = "tensorwise", residual: Residual | None = None
         bytes_of=held,
         compute_dtype="bfloat16",
         residual=residual,
+        fp8_width=fp8_width(gather, recipe=recipe, min_width=min_width),
         asked=f"precision=fp8 with precision.recipe={recipe}" if by_row else "",
         gpu_since=(9, 0) if by_row else (8, 9),
         instead="precision.recipe=tensorwise" if by_row else "precision=bf16_mixed",
@@ -196,11 +203,12 @@ def choose_layers(
 
 
 def convert_layers(
-    model: LanguageModel, chosen: ChosenLayers, *, recipe: Recipe, emulate: bool = False
+    model: LanguageModel, chosen: ChosenLayers, *, recipe: Recipe, gather: Gather = "bf16", emulate: bool = False
 ) -> LanguageModel:
     """Replace the chosen layers in place, with the same parameters under the same names.
 
-    `emulate` multiplies the rounded operands in their former format: for tests, on any device.
+    `gather` "fp8" is for a strategy that shards. `emulate` multiplies the rounded operands in their former format: for
+    tests, on any device.
     """
     float8: Any = importlib.import_module("torchao.float8")
     config = float8.Float8LinearConfig.from_recipe_name(recipe)
@@ -208,11 +216,13 @@ def convert_layers(
     names = set(chosen.converted)
     float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name in names)
     for name in chosen.converted:
-        specialize(model.get_submodule(name), _bf16_in_evaluation)
+        specialize(model.get_submodule(name), _fp8_layer, gather)
     return model
 
 
-def _bf16_in_evaluation(kind: type[nn.Module]) -> Members:
+def _fp8_layer(kind: type[nn.Module], gather: Gather) -> Members:
+    """Return bf16 in evaluation, products with parts, and the weight that FSDP2 gathered in fp8, with its scale."""
+    tensors: Any = importlib.import_module("torchao.float8.float8_training_tensor")
     own: Any = importlib.import_module("torchao.float8.float8_linear").matmul_with_hp_or_float8_args
 
     def product(self: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -227,7 +237,12 @@ def _bf16_in_evaluation(kind: type[nn.Module]) -> Members:
         weight_dtype: torch.dtype = self.weight.dtype
         return kind.forward(self, x.to(weight_dtype))
 
-    return {"forward": forward, "product": product, "multiple": MULTIPLE}
+    def float8_weight(self: Any, data: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+        role = tensors.GemmInputRole.WEIGHT
+        return tensors.Float8TrainingTensor(data, scale, dtype, self.linear_mm_config, role)
+
+    members = {"forward": forward, "product": product, "multiple": MULTIPLE}
+    return members | ({"float8_weight": float8_weight} if gather == "fp8" else {})
 
 
 def _require_torchao() -> None:

@@ -252,6 +252,14 @@ class TrainedParameters:
         found = [(_sides(name), count) for name, count in self.tensors.items()]
         return [(sides, count) for sides, count in found if len(sides) == 3 and min(sides) > 1]
 
+    def num_wide(self, width: int | None) -> int:
+        """Count the numbers in matrices that a layer in fp8 of this `min_width` takes; None takes none."""
+        sides = [(_sides(name), count) for name, count in self.tensors.items() if width]
+        wide = [(one, count) for one, count in sides if len(one) == 2 and min(one) >= (width or 0)]
+        found = sum(count * math.prod(one) for one, count in wide if not any(side % 16 for side in one))
+        of_layers = self.num_hidden_matrix + self.num_frozen_block_matrix - self.num_stacked
+        return max(0, min(found, of_layers))  # without tables of the same sides
+
     def shared_out(self, num_ranks: int) -> "TrainedParameters":
         """Return those that a rank ever gathers where `num_ranks` share each layer's experts out."""
         elsewhere = self.num_stacked * (num_ranks - 1) // num_ranks

@@ -4,6 +4,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.errors import wrong
+
+
+def fp8_width(gather: str, *, recipe: str, min_width: int) -> int | None:
+    """Return the shortest side of matrices gathered in fp8: by one scale each, which products by rows do not take."""
+    if gather == "fp8" and recipe != "tensorwise":
+        raise wrong("precision.gather", f"bf16 with precision.recipe={recipe}", gather, "precision.recipe=tensorwise")
+    return min_width if gather == "fp8" else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,6 +20,7 @@ class PrecisionFacts:
 
     `compute_dtype` is torch's word for activations next to the products. `casts_parameters` computes with the weights
     themselves, rounded, without a kept copy. `residual` rounds the residual stream, None leaves it as it is.
+    `fp8_width` is the shortest side of the blocks' matrices that a strategy gathers in fp8, None gathers none so.
     `gpu_since` is the first compute capability with its products, None for any device; `asked` are the settings of
     that need where there are more than the name, and `instead` is the nearest setting for other devices.
     """
@@ -24,6 +33,7 @@ class PrecisionFacts:
     compute_dtype: str = "float32"
     casts_parameters: bool = False
     residual: str | None = None
+    fp8_width: int | None = None
     gpu_since: tuple[int, int] | None = None
     asked: str = ""
     instead: str = ""

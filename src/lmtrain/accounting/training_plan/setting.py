@@ -117,6 +117,14 @@ class Setting:
         held = self.precision.bytes_of
         return replace(held, compute_copy=0) if self.casts_parameters else held
 
+    def gathered_bytes(self, parameters: TrainedParameters, num_values: int) -> int:
+        """Return the bytes of all values outside the blocks and of others inside, of which some may be in fp8."""
+        outside, value_bytes = parameters.num_outside_blocks, self.bytes_of.activations
+        share = (num_values - outside) / max(1, parameters.num_total - outside)
+        return num_values * value_bytes - round(share * parameters.num_wide(self.precision.fp8_width)) * (
+            value_bytes - 1
+        )
+
     def num_kv_heads(self, layers: Sequence[AttentionShape]) -> int:
         """Return the heads of keys that a context group may divide: 1 of latent attention, divided by none."""
         if any(layer.value_width is not None for layer in layers):
@@ -218,7 +226,7 @@ def moments_of(setting: Setting, batch: BatchPlan, *, stage: int = 0) -> tuple[D
     empty = replace(held, gathered=0, activations=0, workspace=0)
     is_sent = setting.num_shards(batch.num_ranks) * group > 1
     of_value = (formats.activations + FP32_BYTES) // group if is_sent else 0
-    whole = (parameters.num_outside_blocks + parameters.num_largest_block) * formats.activations // group
+    whole = setting.gathered_bytes(parameters, parameters.num_outside_blocks + parameters.num_largest_block) // group
     sent_block = parameters.num_largest_block * of_value
     return (
         forward,
@@ -292,7 +300,7 @@ def _gathered(setting: Setting, batch: BatchPlan) -> int:
     two = parameters.num_outside_blocks + 2 * parameters.num_largest_block
     of_stage = parameters.num_total // setting.spread.pipeline.num_stages
     num_whole = two if setting.spread.reshard_after_forward else of_stage
-    return num_whole * setting.bytes_of.activations // group
+    return setting.gathered_bytes(parameters, num_whole) // group
 
 
 def _between(setting: Setting, batch: BatchPlan, held: DeviceMemory) -> int:

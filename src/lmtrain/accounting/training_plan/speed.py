@@ -64,7 +64,7 @@ def sent_in_step(setting: Setting, batch: BatchPlan, model: PlannedModel) -> Com
     groups = tuple(
         setting.spread.collectives(
             num_ranks=batch.num_ranks,
-            gathered=shape.num_parameters * value_bytes,
+            gathered=setting.gathered_bytes(model.parameters, shape.num_parameters),
             num_gradients=shape.num_parameters - shape.num_frozen_parameters,
             micro_steps=batch.accumulation_micro_steps,
             stream=stream,

@@ -10,6 +10,7 @@ from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.ranges import require_number
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import wrong
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.run_config import OUR_MODULE, RunConfig
@@ -27,6 +28,10 @@ def require_ranks(config: RunConfig) -> None:
     if seconds is not None:  # gloo waits forever for 0 s
         require_number("strategy.timeout_seconds", seconds, at_least=1, at_most=1e6, usual="600")
     spread.require_ranks(num_ranks)
+    is_chosen_later = spread.chooses and num_ranks > 1 and config.cluster.device_bytes is not None
+    if config.precision.get("gather") == "fp8" and spread.num_shards(num_ranks) == 1 and not is_chosen_later:
+        rule = f"bf16 without shards of weights (strategy={config.strategy.word} of {format_count(num_ranks, 'rank')})"
+        raise wrong("precision.gather", rule, "fp8", "precision.gather=bf16")
     if spread.most_ranks is not None and num_ranks > spread.most_ranks:
         same = words_of(ModelSpread, lambda other: other.takes_many and other.equals_one_process)
         raise wrong("strategy", f"one for {num_ranks} ranks", config.strategy.word, one_of(same))
