@@ -1,8 +1,6 @@
 """Weights gathered by FSDP2 in fp8 (e4m3) for the layers that multiply in it; masters stay fp32 shards.
 
-FSDP2 asks a shard for two functions, before and after its message (torch 2.13). torchao puts them on a subclass of
-tensors; here the shard is a plain tensor, as optimizers and checkpoints want it.
-
+FSDP2 asks a shard, a plain tensor here, for two functions, before and after its message (torch 2.13).
 A scale is of the whole weight: of its largest number over all shards, found for all layers by one message per step. A
 shard is rounded to the compute format and then by the scale, as torchao rounds a weight gathered in the compute format:
 losses are the same to the last bit. Passes without gradients (evaluation) gather the compute format; none of them may
@@ -19,7 +17,6 @@ from torch.distributed.fsdp import FSDPModule
 from lmtrain.models.base import LanguageModel
 
 E4M3: Final = torch.float8_e4m3fn
-LEAST: Final = 1e-12  # of a largest number, as in torchao
 
 
 @final
@@ -46,9 +43,8 @@ class Float8Weight:
             self._others, self._is_in_fp8 = own, is_in_fp8
             self.record._init_extensions()  # noqa: SLF001
 
-    def _before(self, mesh: Any) -> tuple[tuple[Tensor, ...], None]:
+    def _before(self, _: Any) -> tuple[tuple[Tensor, ...], None]:
         """Return this rank's bytes, padded as FSDP2 pads shards; gloo sends them as whole numbers alone."""
-        del mesh
         values = self.record._sharded_param_data.to(self._dtype).float() * self._scale  # noqa: SLF001
         return (values.to(E4M3).view(torch.uint8),), None
 
@@ -85,7 +81,7 @@ class Float8Gathers:
                 norms = torch._foreach_norm(shards, float("inf"))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
                 largest = torch.stack(norms).to(self._dtype).float()
                 dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self._group)
-                self._scales.copy_(torch.finfo(E4M3).max / largest.double().clamp(min=LEAST))
+                self._scales.copy_(torch.finfo(E4M3).max / largest.double().clamp(min=1e-12))  # as torchao
             self.seen = versions
 
 

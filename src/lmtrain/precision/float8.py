@@ -238,8 +238,7 @@ def _fp8_layer(kind: type[nn.Module], gather: Gather) -> Members:
         return kind.forward(self, x.to(weight_dtype))
 
     def float8_weight(self: Any, data: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
-        role = tensors.GemmInputRole.WEIGHT
-        return tensors.Float8TrainingTensor(data, scale, dtype, self.linear_mm_config, role)
+        return tensors.Float8TrainingTensor(data, scale, dtype, self.linear_mm_config, tensors.GemmInputRole.WEIGHT)
 
     members = {"forward": forward, "product": product, "multiple": MULTIPLE}
     return members | ({"float8_weight": float8_weight} if gather == "fp8" else {})

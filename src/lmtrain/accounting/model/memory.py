@@ -257,8 +257,7 @@ class TrainedParameters:
         sides = [(_sides(name), count) for name, count in self.tensors.items() if width]
         wide = [(one, count) for one, count in sides if len(one) == 2 and min(one) >= (width or 0)]
         found = sum(count * math.prod(one) for one, count in wide if not any(side % 16 for side in one))
-        of_layers = self.num_hidden_matrix + self.num_frozen_block_matrix - self.num_stacked
-        return max(0, min(found, of_layers))  # without tables of the same sides
+        return max(0, min(found, self.num_hidden_matrix + self.num_frozen_block_matrix - self.num_stacked))
 
     def shared_out(self, num_ranks: int) -> "TrainedParameters":
         """Return those that a rank ever gathers where `num_ranks` share each layer's experts out."""
