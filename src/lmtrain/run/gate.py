@@ -24,7 +24,7 @@ from lmtrain.run.compose.paths import key_of
 from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.run.schema.check import TARGET, check_value, refuse_foreign
 from lmtrain.run.schema.node import node_at
-from lmtrain.run.schema.signatures import setting_types
+from lmtrain.run.schema.signatures import setting_type
 from lmtrain.run.validators.callbacks import require_end, require_passes
 from lmtrain.run.validators.data import SOURCE_PATHS, require_given, require_paths, require_rows, require_size_for_model
 from lmtrain.run.validators.optimizer import require_ramps_of_budget, require_settings
@@ -134,8 +134,8 @@ def _check_type(config: Mapping[str, Any], key: str) -> None:
     node = node_at(config, parent)
     if not parent or not isinstance(node, dict) or name not in node:
         return
-    types = setting_types(str(node.get(TARGET, "")))
-    value = check_value(node[name], types[name], key=key) if name in types else None
+    kind = setting_type(str(node.get(TARGET, "")), name)
+    value = None if kind is None else check_value(node[name], kind, key=key)
     if parent.startswith("callbacks.") and name in COUNTS and isinstance(value, int | float):
         require_count(key, value)
     if parent == "model" and name in REQUIRED and isinstance(value, int):

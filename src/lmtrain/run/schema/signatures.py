@@ -57,10 +57,10 @@ def default_settings(target: str) -> dict[str, Any]:
     return values
 
 
-def setting_types(target: str) -> dict[str, Any]:
-    """Return the settings whose annotation is made of plain types, words and None, with it."""
-    types = {name: _type_of(annotation) for name, (annotation, _) in _parameters(target).items()}
-    return {name: kind for name, kind in types.items() if kind is not None}
+def setting_type(target: str, name: str) -> Any:
+    """Return the annotation of a setting, where it is made of plain types, words and None; else None."""
+    annotation, _ = _parameters(target).get(name, (None, None))
+    return _type_of(annotation, target.rpartition(".")[0])
 
 
 def typed_alone(target: str) -> frozenset[str]:
@@ -141,19 +141,35 @@ def _parameters(target: str) -> Parameters:
     return {each.arg: (each.annotation, default) for each, default in (*positional, *named) if each.arg != "self"}
 
 
-def _type_of(annotation: ast.expr | None) -> Any:
-    """Return the type of an annotation, None for one made of other names."""
+def _type_of(annotation: ast.expr | None, module: str) -> Any:
+    """Return the type of an annotation of a module, None for one made of other names."""
     match annotation:
         case ast.Name(id=name):
-            return PLAIN.get(name)
+            return PLAIN.get(name) or _words_called(name, module)
         case ast.Constant(value=None):
             return type(None)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            first, second = _type_of(left), _type_of(right)
+            first, second = _type_of(left, module), _type_of(right, module)
             return None if first is None or second is None else first | second
         case ast.Subscript(value=ast.Name(id="TypedAlone"), slice=kind):
-            return _type_of(kind)
+            return _type_of(kind, module)
         case ast.Subscript(value=ast.Name(id="Literal"), slice=words):
             return Literal[ast.literal_eval(words)]
         case _:
             return None
+
+
+def _words_called(name: str, module: str) -> Any:
+    """Return NAME of a line NAME = Literal[...] in a module, or in ours that it imports the name from; else None."""
+    if not module.startswith(OURS):
+        return None
+    beginnings = (f"{name} = Literal[", "from ")
+    for each in statements_of(module, where=lambda text: text.startswith(beginnings) and name in text):
+        match each:
+            case ast.Assign(value=value):
+                return _type_of(value, module)
+            case ast.ImportFrom(module=str(source), names=names) if name in [one.name for one in names]:
+                return _words_called(name, source)
+            case _:
+                continue
+    return None
