@@ -221,7 +221,7 @@ def _one_expert_on_each_rank(rank: int) -> None:
 @pytest.mark.parametrize(
     ("model", "num_ranks", "message"),
     [
-        ("mixtral", 3, "strategy.expert_size=3 does not divide model.experts.num_experts=4. Did you mean 2?"),
+        ("mixtral", 3, "strategy.expert_size=3 does not divide model.experts.num_experts=4. Did you mean 1?"),
         ("llama", 2, "strategy.expert_size=2 needs model.experts. Did you mean strategy.expert_size=1?"),
     ],
 )

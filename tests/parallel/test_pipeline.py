@@ -200,7 +200,7 @@ def test_every_parameter_is_in_one_part_and_a_tied_table_in_two() -> None:
 @pytest.mark.parametrize(
     ("settings", "pipeline", "message"),
     [
-        ({}, {"num_stages": 8}, r"more parts than the model's 6 layers\. Did you mean strategy\.pipeline_size=6"),
+        ({}, {"num_stages": 8}, r"more parts than the model's 6 layers\. Did you mean strategy\.pipeline_size=4"),
         ({"num_future_tokens": 1}, {"num_stages": 2}, r"model\.num_future_tokens: must be 0"),
     ],
 )

@@ -163,7 +163,7 @@ def llama(**settings: object) -> LanguageModel:
 @pytest.mark.parametrize(
     ("settings", "num_ranks", "message"),
     [
-        ({}, 4, "strategy.tensor_size=4 does not divide model.num_heads=6 into parts. Did you mean 3?"),
+        ({}, 4, "strategy.tensor_size=4 does not divide model.num_heads=6 into parts. Did you mean 2?"),
         ({"num_kv_heads": 2}, 3, "model.num_kv_heads=2 into parts. Did you mean 2?"),
         ({"num_heads": 4, "feed_forward_width": 30}, 4, "model.feed_forward_width=30 into parts. Did you mean 3?"),
         ({"vocab_size": 5, "num_heads": 4, "feed_forward_width": 8}, 4, "model.vocab_size=5 into parts"),

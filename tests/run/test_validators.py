@@ -20,6 +20,7 @@ from lmtrain.run.validators.parallelism import (
     require_launcher,
     require_nodes_enough,
     require_parts,
+    require_products,
     require_ranks,
     require_workers,
 )
@@ -42,6 +43,7 @@ STOPPING = "callbacks=[default,early_stopping]"
 ROUNDING = "precision=bf16_true precision.stochastic_rounding=true trainer.accelerator=cpu"
 
 # rule, words that pass, words beside them that do not, pattern
+MIXTURE = "model=mixtral_tiny strategy=mesh strategy.expert_size=2 trainer.devices=2"
 REFUSED: list[tuple[Rule, str, str, str]] = [
     # adapters
     (
@@ -173,6 +175,8 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
     (require_workers, "strategy=diloco trainer.devices=2", "spikes=skip", r"Did you mean spikes=none"),
     (require_workers, "strategy=diloco trainer.devices=2", "optimizer=schedule_free", r"one of optimizer=ada"),
     (require_workers, "strategy=diloco trainer.devices=2", "precision=bf16_true", r"precision=auto, bf16_mixed"),
+    (require_products, "cluster=a100_8x", "precision=fp8", r"has none in fp8.*precision=bf16_mixed"),
+    (require_parts, MIXTURE, "experts.imbalance=9", r"at most strategy\.expert_size=2.*experts\.imbalance=2"),
     (lambda config: require_given(config.values), "", "source=files", r"'source\.paths=\[my/notes\]'"),
 ]
 
@@ -231,7 +235,7 @@ def test_a_step_divides_over_groups_and_a_sequence_within_one(strategy: str, siz
 
 def test_a_sequence_divides_over_context_and_tensor_groups_together() -> None:
     words = ("strategy=mesh", "strategy.tensor_size=2", "strategy.context_size=2", "trainer.devices=4")
-    with pytest.raises(ConfigurationError, match=r"multiple of .* x strategy\.context_size=4\. Did you mean .*=68\?"):
+    with pytest.raises(ConfigurationError, match=r"multiple of .* x strategy\.context_size=4\. Did you mean .*=68 and"):
         config_of("batch.context_tokens=66", *words).divided()
 
 

@@ -126,18 +126,9 @@ def plan_batches(
     ):
         if value < least:
             raise ConfigurationError(f"{key}={value} is below {least}. Did you mean {least}?")
-    both = "strategy.tensor_size x strategy.context_size"
-    for key, size in (
-        ("strategy.tensor_size", tensor_ranks),
-        ("strategy.context_size", context_ranks),
-        (both, tensor_ranks * context_ranks),
-    ):
-        if batch.context_tokens % size:
-            raise ConfigurationError(
-                f"batch.context_tokens={batch.context_tokens} is not a multiple of {key}={size}. Did you mean "
-                f"batch.context_tokens={_nearest(batch.context_tokens, size)}?"
-            )
     num_data_ranks = num_ranks // (tensor_ranks * context_ranks * num_stages)
+    if batch.context_tokens % (tensor_ranks * context_ranks):
+        raise _unshared(batch, tensor_ranks, context_ranks, num_rows=sequences * max(1, num_data_ranks))
     unit = sequences * batch.context_tokens * num_data_ranks
     num_units, rest = divmod(batch.tokens_per_step, unit)
     if rest or num_units < 1:
@@ -155,6 +146,20 @@ def plan_batches(
         context_ranks=context_ranks,
         num_stages=num_stages,
         left_out=tuple(sorted({*batch.left_out})),
+    )
+
+
+def _unshared(batch: Batch, tensor_ranks: int, context_ranks: int, *, num_rows: int) -> ConfigurationError:
+    """Return the refusal of a sequence that groups cannot share, with the nearest that divides a step of rows too."""
+    sizes = {"strategy.tensor_size": tensor_ranks, "strategy.context_size": context_ranks}
+    sizes[" x ".join(sizes)] = tensor_ranks * context_ranks
+    key, size = next((key, size) for key, size in sizes.items() if batch.context_tokens % size)
+    context = _nearest(batch.context_tokens, tensor_ranks * context_ranks)
+    of_step = _nearest(batch.tokens_per_step, num_rows * context)
+    also = "" if of_step == batch.tokens_per_step else f" and batch.tokens_per_step={of_step}"
+    return ConfigurationError(
+        f"batch.context_tokens={batch.context_tokens} is not a multiple of {key}={size}. Did you mean "
+        f"batch.context_tokens={context}{also}?"
     )
 
 

@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import json
 import logging
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -28,12 +29,16 @@ from typing_extensions import override
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.missing_package import install_command
+from lmtrain.models.dimensions import check_possible
 from lmtrain.models.documents import Documents, EarlierTokens, token_positions
 from lmtrain.models.own_model import LogitsModel
 from lmtrain.models.transformers_config import decoded, plain_settings
 
 ANY_LENGTH: Final = 1 << 20  # tokens, of a class without a table of positions
 COUNTED_TOKENS: Final = 8  # of the shortest of three texts whose FLOPs are counted: a scan goes token by token
+SIZES: Final = re.compile("(_size|_dim|heads|experts|n_embd|d_model)$")
+LAYERS: Final = re.compile("(layers|n_layer)$")
+MOST_LAYERS: Final = 10_000
 SAME: Final = 1e-5  # of the largest logit: fp32 differs by less, another document's token by far more
 PROBE: Final = ((0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5, 6))  # positions of two documents
 
@@ -120,6 +125,11 @@ def build_module(config: Mapping[str, Any], *, dtype: torch.dtype = torch.float3
         EnvironmentProblem: The package is missing.
     """
     library, settings = _library(), plain_settings(config)
+    for name, value in settings.items():
+        if SIZES.search(name) and isinstance(value, int):
+            check_possible(f"model.config.{name}", value)
+        if LAYERS.search(name) and isinstance(value, int) and value > MOST_LAYERS:
+            raise ConfigurationError(f"model.config.{name}: must be at most {MOST_LAYERS}, got {value}.")
     kind = settings.pop("model_type", None)
     if kind not in library.CONFIG_MAPPING:
         raise ConfigurationError(
@@ -130,7 +140,7 @@ def build_module(config: Mapping[str, Any], *, dtype: torch.dtype = torch.float3
         made = library.CONFIG_MAPPING[kind].from_dict(decoded(settings))
         module = library.AutoModelForCausalLM.from_config(made, dtype=dtype)
     except Exception as problem:
-        reason = str(problem).partition("\n")[0]
+        reason = " ".join(str(problem).split())
         raise ConfigurationError(f"model.config: transformers cannot build a {kind} of it: {reason}") from problem
     _require_causal(kind, module.config.get_text_config())
     return module

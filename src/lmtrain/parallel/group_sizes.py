@@ -78,4 +78,5 @@ def _indivisible(num_ranks: int, name: str, number: int) -> ConfigurationError:
 
 
 def _nearest(num_ranks: int, number: int) -> int:
-    return max(size for size in range(1, num_ranks) if number % size == 0)
+    """Return the largest smaller group that divides a number, and the ranks that the asked one divides."""
+    return max(size for size in range(1, num_ranks) if number % size == num_ranks % size == 0)

@@ -32,6 +32,7 @@ from lmtrain.run.validators.parallelism import (
     require_groups,
     require_nodes_enough,
     require_parts,
+    require_products,
     require_ranks,
     require_stages,
     require_workers,
@@ -120,6 +121,8 @@ def _check_typed(config: RunConfig, typed: Sequence[str]) -> None:
         config.divided()
     if groups & {"trainer", "strategy"}:
         require_ranks(config)
+    if groups & {"cluster", "precision"}:
+        require_products(config)
     if "logger" in groups:
         config.logger.checked(config.allowed).build()
     if "model" in groups:

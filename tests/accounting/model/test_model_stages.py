@@ -33,6 +33,9 @@ def test_each_stage_keeps_the_micro_batches_of_a_schedule_laid_out_pass_by_pass(
         assert pipeline.kept_share(16, stage=stage) == pytest.approx((passes + 1) / num_chunks / stages)
 
 
-def test_more_parts_than_layers_are_refused_with_the_most_stages() -> None:
-    with pytest.raises(ConfigurationError, match=r"Did you mean strategy\.pipeline_size=3"):
-        Pipeline(num_stages=8, num_chunks=2).require_layers(6)
+def test_more_parts_than_layers_are_refused_with_stages_that_divide_the_ranks() -> None:
+    for num_chunks, nearest in ((2, "pipeline_size=2"), (5, "pipeline_size=1")):
+        with pytest.raises(ConfigurationError, match=rf"Did you mean strategy\.{nearest}"):
+            Pipeline(num_stages=8, num_chunks=num_chunks).require_layers(6)
+    with pytest.raises(ConfigurationError, match=r"Did you mean strategy\.num_chunks=3"):
+        Pipeline(num_stages=2, num_chunks=4).require_layers(6)

@@ -68,11 +68,13 @@ class Pipeline:
 
     def require_layers(self, num_layers: int) -> None:
         """Refuse more parts than layers."""
-        most = max(1, num_layers // self.num_chunks)
         if self.num_stages > 1 and self.num_parts > num_layers:
+            chunks, most = num_layers // self.num_stages, max(1, num_layers // self.num_chunks)
+            stages = max(size for size in range(1, most + 1) if self.num_stages % size == 0)  # it divides the ranks too
+            fewer = f"num_chunks={chunks}" if 1 < chunks < self.num_chunks else f"pipeline_size={stages}"
             raise ConfigurationError(
                 f"strategy.pipeline_size={self.num_stages} x strategy.num_chunks={self.num_chunks} are more parts than "
-                f"the model's {num_layers} layers. Did you mean strategy.pipeline_size={most}?"
+                f"the model's {num_layers} layers. Did you mean strategy.{fewer}?"
             )
 
     def require_micro_steps(self, batch: BatchPlan) -> None:

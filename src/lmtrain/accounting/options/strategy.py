@@ -3,6 +3,7 @@
 Neighbouring ranks hold the shards of one copy of the model; copies follow one another.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -215,14 +216,17 @@ class ModelSpread:
                 f"the strategy. Did you mean trainer.devices={self.least_ranks}?"
             )
         left, most_shards = num_ranks, self.shards_over if isinstance(self.shards_over, int) else self.context_ranks
-        for key, size in (
-            ("pipeline_size", self.pipeline.num_stages),
-            ("tensor_size", self.tensor_ranks),
-            ("context_size", self.context_ranks),
-            ("shard_size", most_shards // self.context_ranks),
-            ("replicate_size", self.copies or 1),
-        ):
-            _require_divisor(f"strategy.{key}", size, left, of=num_ranks)
+        sizes = {
+            "pipeline_size": self.pipeline.num_stages,
+            "tensor_size": self.tensor_ranks,
+            "context_size": self.context_ranks,
+            "shard_size": most_shards // self.context_ranks,
+            "replicate_size": self.copies or 1,
+        }
+        later = math.prod(max(1, size) for size in sizes.values())
+        for key, size in sizes.items():
+            later //= max(1, size)
+            _require_divisor(f"strategy.{key}", size, left, of=num_ranks, later=later)
             left //= size
         if left > 1 and self.copies is not None and self.shards_over != "all ranks":
             raise ConfigurationError(
@@ -346,11 +350,12 @@ class ModelSpread:
         )
 
 
-def _require_divisor(key: str, size: int, left: int, *, of: int) -> None:
-    """Refuse a group's size that does not divide the ranks left by other groups."""
+def _require_divisor(key: str, size: int, left: int, *, of: int, later: int = 1) -> None:
+    """Refuse a group's size that does not divide the ranks left by other groups; a product of `later` ones follows."""
     if size >= 1 and left % size == 0:
         return
-    nearest = max(one for one in range(1, max(1, min(size, left)) + 1) if left % one == 0)
+    rest = left // later if left % later == 0 else left
+    nearest = max(one for one in range(1, max(1, min(size, rest)) + 1) if rest % one == 0)
     others = "" if left == of else f", of which other groups leave {left}"
     raise ConfigurationError(
         f"{key}={size} does not divide {format_count(of, 'rank')} (trainer.devices x trainer.num_nodes{others}). "

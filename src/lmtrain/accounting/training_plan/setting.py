@@ -176,6 +176,8 @@ class Setting:
             2 * shape.width * self.spread.tensor_ranks,
             self.facts.parameters.num_active_stacked(shape) / max(1, shape.width),
         )
+        if self.recompute.recomputes and not self.recompute.share:  # keeps products alone: two of three, no input
+            at_ends, within = at_ends / 2, within * 2 / 3
         of_token = (at_ends * shape.num_chosen_experts + within) * self.bytes_of.activations
         return (self.expert_imbalance - 1) * batch.micro_batch_tokens * of_token * num_kept / num_layers
 

@@ -144,7 +144,12 @@ class RunRecord:
         return mean_devices(self.attempts, num_devices=self.num_devices)
 
     def mfu(self, formula: str, over: str) -> float | None:
-        """Return the utilization by a formula (palm, causal), over computing time, steps or the clock."""
+        """Return the utilization by a formula (palm, causal), over computing time, steps or the clock.
+
+        None for one of several replica groups, whose steps have tokens of the others too.
+        """
+        if self.job.get("config", {}).get("trainer", {}).get("lighthouse"):
+            return None
         speed, peak = self.speeds[over], self.plan.get("peak", {}).get("flops")
         flops = self.plan.get("flops_per_token", {}).get(formula)
         return flops * speed / (peak * self.mean_devices) if speed and peak and flops else None

@@ -189,7 +189,7 @@ def advice(config: RunConfig, plan: Plan, setting: Setting, planned: Planned) ->
     if plan.fits is False and plan.memory is not None:
         sizes = f"{plan.memory.total / 1e9:.1f} GB at the peak, {(plan.device_bytes or 0) / 1e9:.1f} GB on the device"
         found = [_line(one, plan) for one in remedies(config, planned)]
-        found = found or ["does not fit on any number of devices: a smaller model or context is needed"]
+        found = found or ["no change that was tried fits: a smaller model, another strategy or schedule is needed"]
         return Advice((f"does not fit: {sizes}", *found), is_possible=False)
     unfinished = _unfinished(plan, planned)
     lines = [*unfinished]

@@ -37,6 +37,19 @@ def require_ranks(config: RunConfig) -> None:
         raise wrong("strategy", f"one for {num_ranks} ranks", config.strategy.word, one_of(same))
 
 
+def require_products(config: RunConfig) -> None:
+    """Refuse a precision whose products the cluster's device has not."""
+    device, facts = config.cluster.known_device, config.facts(PrecisionFacts, has_bf16=True)
+    if (
+        config.cluster.peak_flops is None
+        and device is not None
+        and facts is not None
+        and device.peak_flops(facts.bytes_of.matmul) is None
+    ):
+        rule = f"one with products of {device.name}, which has none in {facts.bytes_of.matmul}"
+        raise wrong("precision", rule, config.precision.word, facts.instead or "precision=auto")
+
+
 def require_cluster(config: RunConfig) -> None:
     """Refuse a Trainer unlike the cluster: a plan and a strategy would count other nodes."""
     trainer, cluster = config.trainer, config.cluster
@@ -108,6 +121,9 @@ def _require_expert_shares(config: RunConfig) -> None:
 
     spread, experts = config.spread, _settings_of(config.model, "experts")
     group_sizes.require_expert_shares(spread.expert_ranks, experts.get("num_experts"))
+    if (most := config.experts.imbalance) > spread.expert_ranks:
+        rule = f"at most strategy.expert_size={spread.expert_ranks}, with all rows on one rank"
+        raise wrong("experts.imbalance", rule, most, f"experts.imbalance={spread.expert_ranks}")
     width, inner = config.model.get("width"), config.model.get("feed_forward_width")
     if type(width) is int and type(inner) is int:
         matrices = {"gate_up": (2 * inner, width), "down": (width, inner)}
