@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 AS_IS: Final = "lmtrain.models.transformers_model.TransformersModel"
+LENGTHS: Final = ("max_position_embeddings", "n_positions")  # the settings that name the longest text
 FLOAT: Final = "__float__"  # the one key of an infinite float
 # What names code to run, of a folder or of the Hub, and notes on files that a new model has not.
 LEFT_OUT: Final = frozenset(

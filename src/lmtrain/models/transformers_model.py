@@ -32,7 +32,7 @@ from lmtrain.missing_package import install_command
 from lmtrain.models.dimensions import check_possible
 from lmtrain.models.documents import Documents, EarlierTokens, token_positions
 from lmtrain.models.own_model import LogitsModel
-from lmtrain.models.transformers_config import decoded, plain_settings
+from lmtrain.models.transformers_config import LENGTHS, decoded, plain_settings
 
 ANY_LENGTH: Final = 1 << 20  # tokens, of a class without a table of positions
 COUNTED_TOKENS: Final = 8  # of the shortest of three texts whose FLOPs are counted: a scan goes token by token
@@ -61,7 +61,7 @@ class TransformersModel(LogitsModel):
         module = build_module(self.config)
         module.config.use_cache = False  # the cache would hide that rows hold documents, and takes memory
         sizes: Any = module.config.get_text_config()
-        lengths = (getattr(sizes, name, None) for name in ("max_position_embeddings", "n_positions"))
+        lengths = (getattr(sizes, name, None) for name in LENGTHS)
         longest = next((length for length in lengths if length), ANY_LENGTH)
         super().__init__(module, vocab_size=sizes.vocab_size, max_context_tokens=longest, attention=attention)
         self.name = type(module).__name__

@@ -96,8 +96,9 @@ class RunConfig:
         found = self.facts(kind, **place) or unstated
         if found is not None and not fits(found):
             got = option_of(kind.group, getattr(self, kind.group).values)
-            others = [word for word in words_of(kind, fits, **place) if word != f"{kind.group}={got}"]
-            raise wrong(kind.group, f"one {rule}", got, one_of(others))
+            words = words_of(kind, fits, **place)
+            others = [word for word in words if word != f"{kind.group}={got}"]
+            raise wrong(kind.group, f"one {rule}", got, one_of(others or words))
 
     @cached_property
     def spread(self) -> ModelSpread:

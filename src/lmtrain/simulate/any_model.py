@@ -27,6 +27,7 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.speed import expected_speed
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.models.transformers_config import LENGTHS
 from lmtrain.simulate.live_memory import LiveBytes, tensors_in, without_bytes
 
 ATTENTION: Final = "_attention"  # in an operation's name
@@ -189,7 +190,7 @@ def _batch_shape(batch: tuple[Any, ...]) -> tuple[int, int]:
 
 def _context_tokens(model: Any, module: nn.Module) -> int:
     sources = (module, getattr(module, "config", None), model)
-    names = ("max_context_tokens", "max_position_embeddings", "n_positions")
+    names = ("max_context_tokens", *LENGTHS)
     found = (getattr(source, name, None) for source in sources for name in names)
     return min(next((one for one in found if isinstance(one, int)), DEFAULT_CONTEXT), DEFAULT_CONTEXT)
 

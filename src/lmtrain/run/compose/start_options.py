@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.folders import CONFIG, FACTS, TOKENIZER, imported_facts, is_imported, read_config_file
-from lmtrain.models.transformers_config import AS_IS, plain_settings
+from lmtrain.models.transformers_config import AS_IS, LENGTHS, plain_settings
 from lmtrain.run.compose.paths import conf_folder, key_of
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.redaction import REDACTED
@@ -72,7 +72,7 @@ def class_words(path: str, given: Mapping[str, str]) -> list[str]:
     folder = file.parent if file.name == CONFIG else file
     settings = read_config_file(folder)
     sizes = settings.get("text_config", settings)
-    lengths = (sizes.get(name) for name in ("max_position_embeddings", "n_positions") if isinstance(sizes, dict))
+    lengths = (sizes.get(name) for name in LENGTHS if isinstance(sizes, dict))
     longest = next((length for length in lengths if isinstance(length, int) and length > 0), LONGEST)
     words = ["model=transformers", f"model.path={path_value(folder)}"]
     if "base" not in given:
