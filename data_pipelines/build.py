@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import final
 
 from data_pipelines.build_request import CODE_VERSION, BuildRequest
-from data_pipelines.progress import stage, tell
+from data_pipelines.progress import stage
 from data_pipelines.shard_filler import REMOVED, Filled, fill_shards
 from data_pipelines.stages.split import TRAIN
 from data_pipelines.stages.stage import Engine
 from data_pipelines.verify import problems
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.accounting.quantities import format_count
+from lmtrain.data.dataset_folder import notify
 from lmtrain.data.manifest import Manifest, References, SplitManifest
 from lmtrain.data.shard_writer import write_manifest
 from lmtrain.data.shards import TokenSplit
@@ -59,9 +60,9 @@ class Build:
         source = request.source
         try:
             source.check()
-            tell(f"preparing {source.name}")
+            notify(f"preparing {source.name}")
             if work.begin(request.fingerprint):
-                tell(f"  continuing the work in {folder}")
+                notify(f"  continuing the work in {folder}")
             filled = fill_shards(
                 request,
                 self.engine,
@@ -118,12 +119,9 @@ class Build:
             raise DataError(
                 f"source {self.request.source.name} gives no document{dropped}; give it more, or clean less."
             )
-        fix = f"raise data.folder.{missing}_fraction, or give it more documents"
-        if missing == TRAIN or held_out.is_named:
-            fix = "give it more documents" if missing == TRAIN else "name other text with source.validation_paths"
-        raise DataError(
-            f"none of {format_count(num_documents, 'document')} fell into the {missing} split{dropped}; {fix}."
-        )
+        fix = "name other text with source.validation_paths, or " if held_out.is_named and missing != TRAIN else ""
+        rule = f"none of {format_count(num_documents, 'document')} fell into the {missing} split{dropped}"
+        raise DataError(f"{rule}; {fix}give it more documents.")
 
     def _require_budget(self, filled: Filled) -> None:
         budget, reached = self.request.token_budget, filled.splits[TRAIN].num_tokens
@@ -133,7 +131,7 @@ class Build:
         if not self.allow_short:
             fix = "use all of it with data.folder.allow_short=true, or ask for less"
             raise ShortSource(f"{ended} (budget.tokens, data.folder.token_budget); the encoded part is kept: {fix}.")
-        tell(f"  {ended}")
+        notify(f"  {ended}")
 
 
 def references_of(

@@ -16,6 +16,7 @@ from data_pipelines.stages.encode import WholeConversations
 from data_pipelines.stages.split import held_out_of
 from data_pipelines.stages.stage import Engine, Stage
 from data_pipelines.stages.train_tokenizer import FixedSpec, TokenizerSpec
+from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.data.dataset_folder import build_folder
 from lmtrain.data.manifest import DatasetFolder, narrowest_dtype
 from lmtrain.data.shards import open_dataset
@@ -54,14 +55,9 @@ def prepare(
         DataError: No text, too little text, or a folder damaged after it was built.
         EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call continues from it.
     """
-    lowest = {
-        "token_budget": (token_budget, 1),
-        "shard_tokens": (shard_tokens, 1),
-        "num_processes": (num_processes, 0),
-    }
-    for name, (value, least) in lowest.items():
-        if value is not None and value < least:
-            raise ConfigurationError(f"data.folder.{name}: must be at least {least}, got {value}.")
+    require_count("data.folder.token_budget", token_budget)
+    require_count("data.folder.shard_tokens", shard_tokens)
+    require_number("data.folder.num_processes", num_processes, at_least=0, usual="0")
     whole = _whole_conversations(source, tokenizer)
     request = BuildRequest(
         source=source,
@@ -93,11 +89,7 @@ def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConve
     if not styles and isinstance(tokenizer, FixedSpec) and writes_conversations(tokenizer.tokenizer):
         return WholeConversations(tokenizer=tokenizer.tokenizer)
     if not styles:
-        fix = (
-            "set tokenizer.chat=true (also for the base of init_from), or use a chat model's tokenizer"
-            if tokenizer.takes_chat
-            else "use a chat model's tokenizer, or train a base with tokenizer.chat=true"
-        )
+        fix = "set tokenizer.chat=true (also for the base of init_from), or use a chat model's tokenizer"
         rule = f"{source.name} gives conversations, and the tokenizer lacks the special tokens of a style"
         raise ConfigurationError(f"{rule} ({style_names()}) and a chat template; {fix}.")
     return WholeConversations(style=styles[0].name)

@@ -8,16 +8,11 @@ from contextlib import contextmanager
 from typing import final
 
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.data.dataset_folder import notify
 
 TERMINAL_SECONDS, PLAIN_SECONDS = 0.1, 60.0  # between lines
 FIRST_SECONDS = 5.0  # before the first plain one
 BYTES_WORTH_A_RATE = 500_000
-
-
-def tell(line: str) -> None:
-    """Print a line where it disturbs no output."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 @final
@@ -54,12 +49,12 @@ class StageProgress:
             sys.stderr.flush()
         else:
             self._pause = PLAIN_SECONDS
-            tell(f"{line} ...")
+            notify(f"{line} ...")
 
     def finish(self) -> None:
         """Print the whole work in one line: name, amounts, rate, seconds, notes."""
         clear = "\r\x1b[K" if self._is_terminal else ""
-        tell(f"{clear}  {self._name:<24} {', '.join([self._amounts(), *self.notes])}")
+        notify(f"{clear}  {self._name:<24} {', '.join([self._amounts(), *self.notes])}")
 
     def _amounts(self) -> str:
         seconds = time.monotonic() - self._started

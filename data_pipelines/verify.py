@@ -79,9 +79,6 @@ def problems(folder: Path, *, advance: Advance = lambda _: None) -> Iterator[str
     except DataError as problem:
         yield str(problem)
         return
-    if manifest.dtype not in DTYPES:
-        yield f"{path} has dtype {manifest.dtype}, not {' or '.join(DTYPES)}"
-        return
     broken = [*size_problems(folder, manifest), *_unlisted(folder, manifest)]
     yield from broken
     if tokenizer.fingerprint != manifest.tokenizer_fingerprint or tokenizer.vocab_size != manifest.vocab_size:

@@ -65,11 +65,8 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
 class ClusterEngine(ABC):
     """Stages as jobs of datatrove's executors."""
 
-    def __init__(self, option: str, *, num_tasks: int, **numbers: int) -> None:
+    def __init__(self, option: str, *, num_tasks: int) -> None:
         """Divide reading into `num_tasks`."""
-        for name, number in {"num_tasks": num_tasks, **numbers}.items():
-            if number < 1:
-                raise ConfigurationError(f"engine.{name}: must be at least 1, got {number}.")
         require_extra(f"engine={option}")
         self._num_tasks = num_tasks
 

@@ -12,7 +12,7 @@ from data_pipelines.progress import stage as shown_stage
 from data_pipelines.sources.base import Item, Source
 from data_pipelines.stages.pieces import Pieces, characters_of, cut_into_pieces, until_full
 from data_pipelines.stages.stage import PipelineJob, Stage, in_turn, key_of, runs_of
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_number
 from lmtrain.storage.durable import write_durably
 
 BATCH_CHARACTERS = 1_000_000
@@ -29,8 +29,7 @@ class LocalEngine:
 
         A corpus on disk is cut into pieces of `piece_characters`, one task each.
         """
-        if num_processes is not None and num_processes < 0:
-            raise ConfigurationError(f"engine.num_processes: must be at least 0, got {num_processes}.")
+        require_number("engine.num_processes", num_processes, at_least=0, usual="0")
         self._num_processes = num_processes
         self._piece_characters = piece_characters
 

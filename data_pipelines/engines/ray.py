@@ -8,8 +8,8 @@ from typing import Any, final
 
 from data_pipelines.engines.cluster import ClusterEngine, ClusterPlan, Task, require_finished
 from data_pipelines.extras import require_extra
-from data_pipelines.progress import tell
 from lmtrain.accounting.options.typed_alone import TypedAlone
+from lmtrain.data.dataset_folder import notify
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.damage import one_line
 
@@ -28,8 +28,7 @@ class RayEngine(ClusterEngine):
         memory_gib_per_cpu: float = 2.0,
     ) -> None:
         """`address` "auto" is this machine's own cluster."""
-        numbers = {"cpus_per_task": cpus_per_task, "max_running_tasks": max_running_tasks or 1}
-        super().__init__("ray", num_tasks=num_tasks, **numbers)
+        super().__init__("ray", num_tasks=num_tasks)
         require_extra("engine=ray", packages=("ray",), extra="ray")
         self._address = address
         self._settings: dict[str, Any] = {
@@ -46,7 +45,7 @@ class RayEngine(ClusterEngine):
             ray.init(address=self._address, log_to_driver=False, ignore_reinit_error=True)
             for job in plan.jobs:
                 folder = plan.job_folder(job)
-                tell(f"  {job.name} ({job.num_tasks} tasks); their output is in {folder}")
+                notify(f"  {job.name} ({job.num_tasks} tasks); their output is in {folder}")
                 executor = RayPipelineExecutor(
                     pipeline=[Task(job.run)], tasks=job.num_tasks, logging_dir=str(folder), **self._settings
                 )

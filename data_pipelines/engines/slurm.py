@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, final
 
 from data_pipelines.engines.cluster import ClusterEngine, ClusterPlan, Task, require_finished
-from data_pipelines.progress import tell
 from data_pipelines.stages.stage import PipelineJob
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.child_process import SAFE_PATH
+from lmtrain.data.dataset_folder import notify
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 
@@ -44,14 +44,7 @@ class SlurmEngine(ClusterEngine):
 
         `sbatch` has more directives by their long names.
         """
-        super().__init__(
-            "slurm",
-            num_tasks=num_tasks,
-            max_array_tasks=max_array_tasks,
-            cpus_per_task=cpus_per_task,
-            memory_gib_per_cpu=memory_gib_per_cpu,
-            max_running_tasks=max_running_tasks or 1,
-        )
+        super().__init__("slurm", num_tasks=num_tasks)
         directives = dict(sbatch or {})
         for word in (partition, time_limit, qos, setup or "", *directives, *directives.values()):
             if len(str(word).splitlines()) > 1:  # behind a line break, a value would be a line of the script
@@ -100,7 +93,7 @@ def _submit(executor: Any, job: PipelineJob) -> None:
         msg = f"sbatch refused {job.name} with status {refusal.returncode}; see its line above"
         raise ConfigurationError(f"{msg}, and the settings of engine (partition, qos, time_limit, sbatch).") from None
     submitted = "had finished before" if executor.job_id == -1 else f"is SLURM job {executor.job_id}"
-    tell(f"  {job.name} ({job.num_tasks} tasks) {submitted}")
+    notify(f"  {job.name} ({job.num_tasks} tasks) {submitted}")
 
 
 def _is_queued(job_id: Any) -> bool:

@@ -16,7 +16,7 @@ class Document:
     """A text and its name, which decides its split for ever; a conversation has messages instead.
 
     Cleaning removed `num_removed` characters. `left_out` counts by reason the documents dropped since the one before.
-    `known_digest` caches `digest_of`. `split` is set by the source; None leaves it to a hash of `id`.
+    `split` is set by the source; None leaves it to a hash of `id`.
     """
 
     id: str
@@ -24,7 +24,6 @@ class Document:
     messages: tuple[Mapping[str, Any], ...] | None = None
     num_removed: int = field(default=0, compare=False)
     left_out: Mapping[str, int] | None = field(default=None, compare=False)
-    known_digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
     split: str | None = field(default=None, compare=False)
 
 

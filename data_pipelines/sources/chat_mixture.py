@@ -8,20 +8,20 @@ the hub or from a local folder.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, final
 
-from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.find_files import fingerprint_files, walk
 from data_pipelines.sources.hf_dataset import Wanted, find_dataset
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.accounting.quantities import format_count
+from lmtrain.data.dataset_folder import notify
 from lmtrain.data.text_files import local_file
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import LMTRAIN_ERRORS, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import one_line
 from lmtrain.tokenizers.question_forms import choice_question, letters_of
@@ -63,7 +63,8 @@ class ChatMixture(Source):
         }
         self._names = {"smoltalk": smoltalk, "mmlu": mmlu, "gsm8k": gsm8k}
         self._identity = identity
-        self._require_settings()
+        if identity is not None and not Path(identity).is_file():
+            raise DataError(f"source.identity: must be a file of this machine, got {identity}.")
 
     def fingerprint(self) -> str:
         """Return a sha256 over the settings and the contents of local files; the hub is not asked."""
@@ -93,7 +94,7 @@ class ChatMixture(Source):
                 num_rows += isinstance(row, Document)
                 yield row
             counts.append(f"{label} {format_count(num_rows, 'row')}")
-        tell(f"chat_mixture: {', '.join(counts)}{'' if self._identity else '; source.identity not set'}")
+        notify(f"chat_mixture: {', '.join(counts)}{'' if self._identity else '; source.identity not set'}")
 
     def _parts(self) -> Iterator[tuple[str, int, Callable[[], Items]]]:
         """Yield each part's label, its epochs, and its rows."""
@@ -106,40 +107,21 @@ class ChatMixture(Source):
         config, split, _ = PLACES[label]
         return Wanted(name=self._names[label], config=config, split=split, revision=None, key=f"source.{label}")
 
-    def _require_settings(self) -> None:
-        for name, count in self._counts.items():
-            if count < 0:
-                raise ConfigurationError(f"source.{name}: must be at least 0, got {count}.")
-        if self._identity is not None and not Path(self._identity).is_file():
-            raise DataError(f"source.identity: must be a file of this machine, got {self._identity}.")
-        if not any(count for name, count in self._counts.items() if self._identity or name != "identity_epochs"):
-            raise ConfigurationError("source=chat_mixture: at least one data set must have epochs, got 0 for all.")
+
+def of_choices(row: Mapping[str, Any]) -> Messages:
+    """Return a question of several choices and its letter as the answer."""
+    choices = list(row["choices"])
+    return _asked(choice_question(row["question"], choices), dict(enumerate(letters_of(choices)))[row["answer"]])
 
 
-def of_choices(row: Mapping[str, Any]) -> Messages | str:
-    """Return a question of several choices and its letter as the answer, or the reason why not."""
-    question, choices, answer = row.get("question"), row.get("choices"), row.get("answer")
-    if not isinstance(question, str) or not isinstance(choices, Sequence) or not isinstance(answer, int):
-        return "no question, choices and answer"
-    if not 0 <= answer < len(choices):
-        return "an answer outside the choices"
-    return _asked(choice_question(question, list(choices)), letters_of(choices)[answer])
+def of_calculation(row: Mapping[str, Any]) -> Messages:
+    """Return a question and its written way to a number after ####."""
+    return _asked(row["question"], CALCULATION.sub("", row["answer"]))
 
 
-def of_calculation(row: Mapping[str, Any]) -> Messages | str:
-    """Return a question and its written way to a number after ####, or the reason why not."""
-    question, answer = row.get("question"), row.get("answer")
-    if not isinstance(question, str) or not isinstance(answer, str):
-        return "no question and answer"
-    return _asked(question, CALCULATION.sub("", answer))
-
-
-def of_messages(row: Mapping[str, Any]) -> Messages | str:
-    """Return the messages of a row, or the reason why not."""
-    messages = row.get("messages")
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        return "no messages"
-    return tuple(messages)
+def of_messages(row: Mapping[str, Any]) -> Messages:
+    """Return the messages of a row."""
+    return tuple(row["messages"])
 
 
 def _asked(question: str, answer: str) -> Messages:
@@ -147,7 +129,7 @@ def _asked(question: str, answer: str) -> Messages:
 
 
 # Of each data set: its config, its split, and its rows as conversations.
-PLACES: Final[Mapping[str, tuple[str | None, str, Callable[[Mapping[str, Any]], Messages | str]]]] = {
+PLACES: Final[Mapping[str, tuple[str | None, str, Callable[[Mapping[str, Any]], Messages]]]] = {
     "smoltalk": (None, "train", of_messages),
     "mmlu": ("all", "auxiliary_train", of_choices),
     "gsm8k": ("main", "train", of_calculation),
@@ -159,7 +141,7 @@ def _rows_of(wanted: Wanted, *, label: str) -> Items:
     number = -1
     try:
         for number, row in enumerate(find_dataset(wanted, cache=None).as_streaming_dataset(split=wanted.split)):
-            yield _document(f"{label}:{number}", PLACES[label][2](row))
+            yield _document(f"{label}:{number}", PLACES[label][2], row)
     except LMTRAIN_ERRORS:
         raise
     except (OSError, ValueError) as problem:
@@ -167,8 +149,11 @@ def _rows_of(wanted: Wanted, *, label: str) -> Items:
         raise kind(f"{wanted.typed} cannot be read after row {number + 1:,}: {one_line(problem)}.") from problem
 
 
-def _document(name: str, made: Messages | str) -> Document | Skipped:
-    return Skipped(name, made) if isinstance(made, str) else Document(name, "", messages=made)
+def _document(name: str, read: Callable[[Any], Messages], row: Any) -> Document | Skipped:
+    try:
+        return Document(name, "", messages=read(row))
+    except (LookupError, TypeError):
+        return Skipped(name, "other columns")
 
 
 def _lines_of(path: Path) -> Items:
@@ -183,8 +168,8 @@ def _lines_of(path: Path) -> Items:
                 raise DataError(
                     f"{path}:{number} is not JSON ({problem}); give a list of messages per line."
                 ) from problem
-            made = of_messages(content if isinstance(content, Mapping) else {"messages": content})
-            yield _document(f"identity:{number}", made)
+            row = content if isinstance(content, dict) else {"messages": content}
+            yield _document(f"identity:{number}", of_messages, row)
 
 
 def chat_mixture_facts() -> SourceFacts:

@@ -5,19 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, final, get_args
+from typing import Literal, final
 
-from data_pipelines.progress import tell
-from data_pipelines.sources.base import (
-    Document,
-    OnBadRow,
-    Skipped,
-    Source,
-    document_of,
-    require_good,
-)
+from data_pipelines.sources.base import Document, OnBadRow, Skipped, Source, document_of, require_good
 from data_pipelines.sources.find_files import FoundFiles, find_files, fingerprint_files, list_counts
 from lmtrain.accounting.options.parts import SourceFacts
+from lmtrain.data.dataset_folder import notify
 from lmtrain.data.row_files import SUFFIXES, Delimited, Quoting, TableFormat, columns_of, read_rows
 from lmtrain.data.row_shapes import RowShape, shape_of
 from lmtrain.data.text_files import FoundFile, Reading, read_text_parts
@@ -59,17 +52,8 @@ class FileSource(Source):
         self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *SUFFIXES, *more_suffixes))
         self._has_reported = False
         self.has_conversations, self.names_validation = shape.kind != "text", bool(self._validation_paths)
-        for key, value, known in (
-            ("format", format, ("text", *get_args(TableFormat))),
-            ("quoting", dialect.quoting, get_args(Quoting)),
-            ("on_bad_row", on_bad_row, get_args(OnBadRow)),
-        ):
-            if value not in (None, *known):
-                raise ConfigurationError(f"source.{key}: must be one of {', '.join(known)}, got {value}.")
         if dialect.delimiter is not None and len(dialect.delimiter) != 1:
             raise ConfigurationError(f"source.delimiter: must be one character, got {dialect.delimiter!r}.")
-        if not self._paths:
-            raise ConfigurationError("source.paths: must name files or folders, as 'source.paths=[my/notes]', got [].")
 
     def fingerprint(self) -> str:
         """Return a sha256 over every file's name and content, and the columns read."""
@@ -103,7 +87,7 @@ class FileSource(Source):
         """
         if self._found.left_out and not self._has_reported:
             self._has_reported = True  # the source may be read more than once
-            tell(f"  files left out: {list_counts(self._found.left_out)} (source.more_suffixes takes more)")
+            notify(f"  files left out: {list_counts(self._found.left_out)} (source.more_suffixes takes more)")
         yield from self._read_all(self._found.files)
 
     def num_pieces(self) -> int:
@@ -131,7 +115,7 @@ class FileSource(Source):
                 raise DataError(f"source.paths: {file.address} is empty; put text into it, or leave it out.")
             self.fraction_read += file.num_bytes / num_bytes
         for note in reading.notes():
-            tell(note)
+            notify(note)
 
     def _items(self, file: FoundFile, reading: Reading) -> Iterator[Document | Skipped]:
         kind = self._format_of(file)
@@ -159,7 +143,7 @@ class FileSource(Source):
         first = {file.address: replace(file, is_held_out=True) for file in held_out.files}
         others = [file for file in found.files if file.address not in first]
         if both := len(found.files) - len(others):
-            tell(f"  files in both source.paths and source.validation_paths, used for validation only: {both:,}")
+            notify(f"  files in both source.paths and source.validation_paths, used for validation only: {both:,}")
         return FoundFiles((*first.values(), *others), found.left_out + held_out.left_out)
 
     def _without_other_json(self, found: FoundFiles) -> FoundFiles:

@@ -12,10 +12,11 @@ from typing import Any, cast, final
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError
 
-from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, OnBadRow, Skipped, Source, document_of, require_good
 from data_pipelines.sources.find_files import fingerprint_files, walk
 from lmtrain.accounting.options.parts import SourceFacts
+from lmtrain.accounting.options.ranges import require_count
+from lmtrain.data.dataset_folder import notify
 from lmtrain.data.row_files import without_nulls
 from lmtrain.data.row_shapes import shape_of
 from lmtrain.data.text_files import Reading, local_file
@@ -76,8 +77,7 @@ class HuggingFaceDataset(Source):
         Columns and roles are those of `source=files`. Streaming reads rows as they arrive, and shuffles them in a
         buffer of 10,000; without it the whole is first downloaded into the folder `cache`, and shuffled as a whole.
         """
-        if max_documents is not None and max_documents < 1:
-            raise ConfigurationError(f"source.max_documents: must be at least 1, got {max_documents}.")
+        require_count("source.max_documents", max_documents)
         if streaming and "[" in split:
             rule = "a slice needs source.streaming=false, or use source.max_documents"
             raise ConfigurationError(f"source.split: {rule}, got {split}.")
@@ -123,7 +123,7 @@ class HuggingFaceDataset(Source):
             if self._num_read == self._max_documents:
                 break
         for note in reading.notes():
-            tell(note)
+            notify(note)
 
     def _open(self) -> Iterable[dict[str, Any]]:
         builder = find_dataset(self._wanted, cache=self._cache)

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.python_stdlib import PythonStandardLibrary
 from lmtrain.accounting.options.parts import SourceFacts
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import DataError, wrong
 
 HELD_OUT_SHARE: Final = 10  # one question in ten
 TRIES: Final = 1000
@@ -164,11 +164,10 @@ class MadeConversations(Source):
         folder: str | None = None,
     ) -> None:
         """Make `num_conversations` from the `num_words` commonest words, with questions of some `kinds`; None: all."""
-        for name, value, least in (("num_conversations", num_conversations, 1), ("num_words", num_words, 4)):
-            if value < least:
-                raise ConfigurationError(f"source.{name}: must be at least {least}, got {value}.")
         self._num_conversations, self._num_words, self._seed = num_conversations, num_words, seed
-        self._kinds = _known(kinds)
+        if unknown := [kind for kind in kinds or () if kind not in KINDS]:
+            raise wrong("source.kinds", f"of {', '.join(KINDS)}", unknown[0])
+        self._kinds = tuple(kind for kind in KINDS if kind in (kinds or KINDS))
         self._code = PythonStandardLibrary(folder=folder)
 
     def fingerprint(self) -> str:
@@ -210,17 +209,6 @@ class MadeConversations(Source):
 
     def _questions(self, *, held_out: bool) -> Iterator[MadeQuestion]:
         return make_questions(self.material, seed=self._seed, held_out=held_out, kinds=self._kinds)
-
-
-def _known(kinds: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the kinds in their own order."""
-    asked = tuple(KINDS) if kinds is None else kinds
-    for kind in asked or ("[]",):
-        if kind not in KINDS:
-            raise ConfigurationError(
-                f"source.kinds: must be of {', '.join(KINDS)}, or null for all, got {kind}.{suggest(str(kind), KINDS)}"
-            )
-    return tuple(kind for kind in KINDS if kind in asked)
 
 
 def messages_of(made: MadeQuestion) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

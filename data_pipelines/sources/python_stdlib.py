@@ -6,10 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.find_files import fingerprint_files, walk
 from lmtrain.accounting.options.parts import SourceFacts
+from lmtrain.data.dataset_folder import notify
 from lmtrain.data.text_files import FoundFile, Reading, local_file, read_text_parts
 from lmtrain.errors import DataError
 
@@ -38,7 +38,7 @@ class PythonStandardLibrary(Source):
                 yield Skipped(name, "not UTF-8 text") if text is None else Document(name, text)
             self.fraction_read = number / len(self._files)
         for note in reading.notes():
-            tell(note)
+            notify(note)
 
     @cached_property
     def _files(self) -> tuple[FoundFile, ...]:

@@ -6,7 +6,6 @@ from typing import Any, final
 
 from data_pipelines.sources.base import Document, Item, Skipped
 from data_pipelines.stages.stage import Stage, content_of, with_strings
-from lmtrain.errors import ConfigurationError
 
 _LINE_ENDS = re.compile("\r\n?|[\x85\u2028\u2029]")
 # Tab, newline, vertical tab and form feed are people's white space; ESC and the rest are not text.
@@ -53,16 +52,8 @@ class UnicodeRepair(Stage):
 class LengthFilter(Stage):
     """Drops documents shorter or longer than asked, in characters."""
 
-    def __init__(
-        self,
-        *,
-        min_characters: int = 1,
-        max_characters: int | None = None,
-    ) -> None:
+    def __init__(self, *, min_characters: int = 1, max_characters: int | None = None) -> None:
         """Count characters without white space at the ends; None means no limit."""
-        if min_characters < 0 or (max_characters is not None and max_characters < min_characters):
-            rule = "min_characters and max_characters: must be at least 0, and the second no less than the first"
-            raise ConfigurationError(f"cleaning.length.{rule}, got {min_characters} and {max_characters}.")
         self._characters = min_characters, max_characters
 
     def look_at(self, document: Document) -> Item:

@@ -12,7 +12,7 @@ import numpy as np
 from data_pipelines.sources.base import Document, Item, Skipped
 from data_pipelines.stages.pieces import Pieces
 from data_pipelines.stages.stage import PipelineJob, Scope, Stage
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.options.ranges import require_count
 from lmtrain.storage.durable import open_durably
 
 DIGEST_BYTES = 16
@@ -20,16 +20,12 @@ DIGEST_BYTES = 16
 
 def digest_of(document: Document) -> bytes:
     """Return a hash of a document's content: its text, or its messages with all their fields."""
-    if document.known_digest is not None:
-        return document.known_digest
     if document.messages is None:
         content = document.text.encode()
     else:
         content = json.dumps([*document.messages], sort_keys=True, ensure_ascii=True).encode()
     # sha256 is twice as fast as blake2b where a core has instructions for it
-    digest = hashlib.sha256(content).digest()[:DIGEST_BYTES]
-    object.__setattr__(document, "known_digest", digest)  # a document is frozen for everyone else
-    return digest
+    return hashlib.sha256(content).digest()[:DIGEST_BYTES]
 
 
 REASON = "exact duplicate"
@@ -44,8 +40,7 @@ class ExactDeduplication(Stage):
 
     def __init__(self, *, num_tasks: int = 16) -> None:
         """On a cluster, decide in `num_tasks` tasks, each on its share of the hashes."""
-        if num_tasks < 1:
-            raise ConfigurationError(f"deduplicate.exact.num_tasks: must be at least 1, got {num_tasks}.")
+        require_count("deduplicate.exact.num_tasks", num_tasks)
         self._num_tasks = num_tasks
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:

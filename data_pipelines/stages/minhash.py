@@ -15,7 +15,6 @@ from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.sources.base import Document
 from data_pipelines.stages.pieces import Pieces
 from data_pipelines.stages.stage import PipelineJob, Scope, Stage, content_of
-from lmtrain.errors import ConfigurationError
 
 REASON = "near duplicate"
 LINES_TO_BUFFER = 1000
@@ -39,9 +38,6 @@ class MinHashDeduplication(Stage):
     ) -> None:
         """More bands find more, more hashes a band find less; `language`: a code with word cuts in datatrove."""
         numbers = {"num_bands": num_bands, "hashes_per_band": hashes_per_band, "words_per_phrase": words_per_phrase}
-        for name, number in {**numbers, "tasks_per_band": tasks_per_band}.items():
-            if number < 1:
-                raise ConfigurationError(f"deduplicate.minhash.{name}: must be at least 1, got {number}.")
         require_extra("deduplicate=minhash")
         self._tasks_per_band = tasks_per_band
         self._settings: dict[str, Any] = {**numbers, "language": language, "seed": seed}

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Source
 from data_pipelines.stages.stage import content_of
+from lmtrain.accounting.options.ranges import require_number
+from lmtrain.data.dataset_folder import notify
 from lmtrain.errors import ConfigurationError, DataError
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
@@ -39,10 +40,7 @@ class HeldOut:
     def __post_init__(self) -> None:
         """Refuse fractions without a rest to train on."""
         for name, fraction in (("validation", self.validation_fraction), ("test", self.test_fraction)):
-            if not 0 <= fraction < 1:
-                raise ConfigurationError(
-                    f"data.folder.{name}_fraction: must be at least 0 and below 1, got {fraction}."
-                )
+            require_number(f"data.folder.{name}_fraction", fraction, at_least=0, below=1, usual="0.05")
         if self.validation_fraction + self.test_fraction >= 1:
             raise ConfigurationError(
                 "data.folder.validation_fraction and data.folder.test_fraction: must leave text to train on, "
@@ -161,7 +159,7 @@ def _split_small(
     ]
     num_cut = sum(len(document.text) > longest for document in documents)
     if num_cut:
-        tell(f"  documents of more than a tenth of the text are cut into parts, to hold some out: {num_cut:,}")
+        notify(f"  documents of more than a tenth of the text are cut into parts, to hold some out: {num_cut:,}")
     if len(pieces) < len(held_out.splits):
         msg = f"source gives {num_characters:,} characters in {len(pieces)} documents: too little to hold any out"
         raise DataError(f"{msg}; give at least {2 * len(held_out.splits) * MIN_PART_CHARACTERS:,} characters.")
@@ -171,7 +169,7 @@ def _split_small(
         splits = _together(pieces, splits, [])
     complete, moved = _with_every_split(splits, [place_of(piece.id) for piece in pieces], held_out)
     for place in moved:
-        tell(f"  no document fell into the {complete[place]} split by its hash: the nearest one is taken")
+        notify(f"  no document fell into the {complete[place]} split by its hash: the nearest one is taken")
     together = _together(pieces, complete, moved) if is_cut else complete
     # A text of repetitions throughout cannot be held out and trained on unless equal parts are torn apart.
     yield from zip(together if set(together) == set(complete) else complete, pieces, strict=True)

@@ -19,7 +19,7 @@ from data_pipelines.stages.pieces import read_items
 from data_pipelines.stages.split import TRAIN, place_of
 from data_pipelines.stages.stage import content_of
 from data_pipelines.work_folder import WorkFolder
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError
 from lmtrain.tokenizers.base import CHAT_TOKENS, END_OF_TEXT, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import require_room, train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -31,13 +31,12 @@ HELD_FOR_LEARNING = 4  # times the sample, text waiting on the disk for its toke
 class TokenizerSpec(ABC):
     """The tokenizer to build; known, with its vocabulary size and special tokens, before there is any text.
 
-    `sample_bytes` 0 needs none. `takes_chat`: its setting `chat` adds the special tokens of conversations.
+    `sample_bytes` 0 needs none.
     """
 
     vocab_size: int
     special_tokens: Collection[str]
     sample_bytes: int = 0
-    takes_chat: bool = False
 
     @abstractmethod
     def build(self, texts: Iterable[str]) -> Tokenizer:
@@ -51,8 +50,6 @@ class TokenizerSpec(ABC):
 @final
 class BytePairSpec(TokenizerSpec):
     """Byte pairs learned from the training text."""
-
-    takes_chat = True
 
     def __init__(
         self,
@@ -109,8 +106,6 @@ class FixedSpec(TokenizerSpec):
 class ByteLevelSpec(FixedSpec):
     """Bytes as they are."""
 
-    takes_chat = True
-
     def __init__(self, *, vocab_size: int = 257, chat: bool = False) -> None:
         """Count 256 bytes, end-of-text, with `chat` ten tokens of conversations, and unused entries beyond."""
         self.tokenizer = ByteLevelTokenizer(vocab_size=vocab_size, chat=chat)
@@ -137,11 +132,9 @@ class FolderSpec(FixedSpec):
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the file's sha256 and the settings."""
         path = self.path if self.path.is_file() else self.path / TOKENIZER_FILE
-        if not path.is_file():
-            raise DataError(f"tokenizer.path: must be a folder with {TOKENIZER_FILE}, got {self.path}.")
         return {
             "kind": "folder",
-            "vocab_size": self.vocab_size,
+            "vocab_size": self.vocab_size,  # reads it, and refuses a folder without one
             "end_of_text": self._end_of_text,
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         }

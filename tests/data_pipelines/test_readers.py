@@ -250,7 +250,7 @@ def test_bad_pairs_are_skipped_or_refused(tmp_path, row, reason):
         ("a.jsonl", b'{"text": "one"}\n{"text": null}\n', "null text"),
         ("a.jsonl", b'{"text": "one"}\n{"x": "y"}\n', "no text in the row"),
         ("a.jsonl", b'{"text": "one"}\n\xff\xfe\xfa\xfb\n', "not UTF-8 text"),
-        ("a.jsonl", b'{"text": "one"}\n' + b"[" * 100_000, "nested too deep|not JSON"),
+        ("a.jsonl", b'{"text": "one"}\n' + b"[" * 100_000, "not JSON"),
         ("a.json", b'[{"text": "one"},\n 7]', "not a JSON object"),
         ("a.csv", b"text,b\none,1\ntwo\n", "more or fewer fields"),
         ("a.parquet", parquet([{"text": "one"}, {"text": None}]), "null text"),
@@ -306,9 +306,8 @@ def test_a_delimiter_and_quotes_may_be_chosen(tmp_path):
     assert read(Files(paths=str(tmp_path / "a.csv"), delimiter=";"))[0] == ["one;two"]
     (tmp_path / "b.csv").write_text('text\n6" tall\n"5\n')
     assert read(Files(paths=str(tmp_path / "b.csv"), quoting="none"))[0] == ['6" tall', '"5']
-    for settings in ({"delimiter": ";;"}, {"quoting": "all"}, {"on_bad_row": "stop"}, {"format": "xml"}):
-        with pytest.raises(ConfigurationError, match=rf"source\.{next(iter(settings))}: "):
-            Files(paths=str(tmp_path / "a.csv"), **settings)
+    with pytest.raises(ConfigurationError, match=r"source\.delimiter: "):
+        Files(paths=str(tmp_path / "a.csv"), delimiter=";;")
 
 
 def test_a_folders_other_json_is_left_out(tmp_path):

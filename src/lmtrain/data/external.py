@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.dataset_folder import build_folder, notify
 from lmtrain.data.external_formats import READERS, TokenFile
-from lmtrain.data.manifest import DTYPES, INDEX_DTYPE, DatasetFolder, Shard, SplitManifest
+from lmtrain.data.manifest import INDEX_DTYPE, DatasetFolder, Shard, SplitManifest
 from lmtrain.data.shard_writer import HashedFile, finish_folder
 from lmtrain.data.shards import open_dataset
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 
@@ -40,29 +40,23 @@ class TokenizerSource(Protocol):
 
 def external(
     *,
-    format: str,  # noqa: A002 (the name of the option)
+    format: Literal["datatrove", "llm_c", "megatron", "nanogpt", "olmo"],  # noqa: A002 (the name of the option)
     tokenizer: TokenizerSource,
     train: Sequence[str],
     validation: Sequence[str] = (),
     test: Sequence[str] = (),
-    dtype: str | None = None,
+    dtype: Literal["uint16", "uint32"] | None = None,
     root: str = "data",
 ) -> DatasetFolder:
     """Return a data set folder over token files of another program, in the order given.
 
-    `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one that made the ids; `dtype` None is
-    the files' own, or implied by the format or the vocabulary.
+    `tokenizer` is the one that made the ids; `dtype` None is the files' own, or implied by the format or the
+    vocabulary.
 
     Raises:
-        ConfigurationError: An unknown format or type, no files, or a tokenizer still to be trained.
+        ConfigurationError: A tokenizer still to be trained.
         DataError: A file is not of the format, or holds ids beyond the tokenizer's vocabulary.
     """
-    for key, value, known in (("format", format, list(READERS)), ("dtype", dtype or "uint16", list(DTYPES))):
-        if value not in known:
-            listed = ", ".join(known)
-            raise ConfigurationError(f"data.folder.{key}: must be one of {listed}, got {value}.{suggest(value, known)}")
-    if not train:
-        raise ConfigurationError(f"data.folder.train: must name at least one file of {format} ids, got [].")
     built = tokenizer_of_ids(tokenizer)
     paths = {"train": train, "validation": validation, "test": test}
     files = {

@@ -22,11 +22,10 @@ from lmtrain.data.manifest import DTYPES, Ids, narrowest_dtype
 from lmtrain.errors import DataError
 
 LLM_C_HEADER_BYTES = 256 * 4
-LLM_C_VERSIONS = {20240520: 1, 20240801: 7}  # of each magic number: GPT-2's and Llama 3's
-LLM_C_DTYPES = {20240520: "uint16", 20240801: "uint32"}
+LLM_C_DTYPES = {(20240520, 1): "uint16", (20240801, 7): "uint32"}  # by magic number and version
 
-MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
-MEGATRON_HEADER = struct.Struct("<9sQBQQ")
+MEGATRON_BEGIN = struct.pack("<9sQ", b"MMIDIDX\x00\x00", 1)  # with the version
+MEGATRON_HEADER = struct.Struct("<17sBQQ")
 MEGATRON_DTYPES = {4: "uint32", 8: "uint16"}  # code 4 is int32, and ids are never negative
 
 
@@ -71,20 +70,14 @@ def read_datatrove(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFi
 
 def read_llm_c(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     """Describe a file by its header."""
-    del vocab_size
+    del vocab_size, dtype
     num_bytes = _size_of(path)
     header = np.fromfile(path, dtype="<i4", count=256)
     magic, version, num_tokens = (int(value) for value in header[:3]) if len(header) == 256 else [0] * 3
-    if magic not in LLM_C_VERSIONS:
-        known = ", ".join(map(str, LLM_C_VERSIONS))
-        raise DataError(
-            f"{path} begins with {magic}, not with a magic number of llm.c ({known}); nanogpt has no header."
-        )
-    if version != LLM_C_VERSIONS[magic]:
-        raise DataError(f"{path} is version {version} of magic {magic}; expected version {LLM_C_VERSIONS[magic]}.")
-    found = LLM_C_DTYPES[magic]
-    if dtype not in (None, found):
-        raise DataError(f"data.folder.dtype={dtype} differs from {path}: {found}.")
+    found = LLM_C_DTYPES.get((magic, version))
+    if found is None:
+        known = " or ".join(f"{magic}, {version}" for magic, version in LLM_C_DTYPES)
+        raise DataError(f"{path} begins with {magic}, {version}, not as llm.c ({known}); nanogpt has no header.")
     expected = LLM_C_HEADER_BYTES + num_tokens * DTYPES[found].itemsize
     if num_tokens < 1 or num_bytes != expected:
         raise DataError(f"{path} has {num_bytes:,} bytes, its header declares {num_tokens:,} ids: {expected:,} bytes.")
@@ -93,14 +86,13 @@ def read_llm_c(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
 
 def read_megatron(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     """Describe a pair of files by either of its names, or by their common beginning."""
-    del vocab_size
+    del vocab_size, dtype
     stem = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     ids, index = stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
     num_bytes, (code, num_sequences, num_starts) = _size_of(ids), _megatron_header(index)
     found = MEGATRON_DTYPES.get(code)
-    if found is None or dtype not in (None, found):
-        asked = f", data.folder.dtype={dtype}" if dtype else ""
-        raise DataError(f"{index} declares ids of code {code}{asked}; expected 8 (uint16) or 4 (int32).")
+    if found is None:
+        raise DataError(f"{index} declares ids of code {code}; expected 8 (uint16) or 4 (int32).")
     size, itemsize = MEGATRON_HEADER.size, DTYPES[found].itemsize
     lengths = np.memmap(index, "<i4", mode="r", offset=size, shape=(num_sequences,))
     num_tokens = int(lengths.sum(dtype=np.int64))
@@ -112,8 +104,6 @@ def read_megatron(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFil
 
     def read_ends() -> NDArray[np.int64]:
         starts = np.fromfile(index, "<i8", num_starts, offset=size + num_sequences * 12)
-        if len(starts) and not 0 <= starts.min() <= starts.max() <= num_sequences:
-            raise DataError(f"{index} has documents beyond its {num_sequences:,} sequences: damaged.")
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
         return np.unique(np.append(ends[starts[starts > 0]], num_tokens))
 
@@ -145,11 +135,9 @@ def _megatron_header(index: Path) -> tuple[int, int, int]:
     num_bytes = _size_of(index)
     with index.open("rb") as file:
         header = file.read(MEGATRON_HEADER.size)
-    if len(header) < MEGATRON_HEADER.size or not header.startswith(MEGATRON_MAGIC):
-        raise DataError(f"{index} does not begin with MMIDIDX: it is not Megatron's index.")
-    _, version, code, num_sequences, num_starts = MEGATRON_HEADER.unpack(header)
-    if version != 1:
-        raise DataError(f"{index} is version {version}; expected version 1.")
+    if len(header) < MEGATRON_HEADER.size or not header.startswith(MEGATRON_BEGIN):
+        raise DataError(f"{index} does not begin with MMIDIDX and version 1: it is not Megatron's index.")
+    _, code, num_sequences, num_starts = MEGATRON_HEADER.unpack(header)
     expected = MEGATRON_HEADER.size + num_sequences * 12 + num_starts * 8
     if num_bytes < expected:
         raise DataError(

@@ -159,6 +159,7 @@ def manifest_from_json(content: Any) -> Manifest:
         fields["splits"] = {name: _split_from_json(split) for name, split in fields["splits"].items()}
         fields["references"] = {name: References(**values) for name, values in fields["references"].items()}
         manifest = Manifest(**fields)
+        DTYPES[manifest.dtype]  # of this version
         fingerprint = manifest.fingerprint
     except (KeyError, TypeError, AttributeError) as problem:
         raise ValueError(f"a key is missing or of the wrong type ({problem})") from problem

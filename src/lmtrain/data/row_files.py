@@ -145,12 +145,10 @@ def _parsed(content: bytes, reading: Reading, *, where: str) -> Any:
     except ValueError:
         try:
             found = json.loads(reading.decode(content, where=where))
-        except UnicodeError:
+        except (json.JSONDecodeError, RecursionError):
+            return "not JSON"
+        except ValueError:
             return "not UTF-8 text"
-        except RecursionError:
-            return "JSON nested too deep"
-        except ValueError as problem:
-            return "not JSON" if isinstance(problem, json.JSONDecodeError) else "not UTF-8 text"
     return "not a JSON object" if isinstance(found, str) else found
 
 

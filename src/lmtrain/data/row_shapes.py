@@ -273,13 +273,8 @@ def shape_of(
 
     `conversations` takes the usual columns of conversations.
     """
-    if text_column is not None and messages_column is not None:
-        msg = f"source.text_column={text_column} and source.messages_column={messages_column} are mutually exclusive"
-        raise ConfigurationError(f"{msg}; set one.")
-    named = dict(columns or {})
-    for part, name in (("text", text_column), ("messages", messages_column)):
-        if name is not None and named.setdefault(part, name) != name:
-            raise ConfigurationError(f"{_key(part)}={name} and source.columns.{part}={named[part]} differ; set one.")
+    asked = {"text": text_column, "messages": messages_column}
+    named = {**(columns or {}), **{part: name for part, name in asked.items() if name is not None}}
     if conversations and "text" in named:
         fix = "set source.columns={prompt: NAME, completion: NAME}, or source.messages_column=NAME"
         rule = "must be null with source.conversations=true (task=sft)"

@@ -25,7 +25,6 @@ from lmtrain.data.manifest import (
     Shard,
     SplitManifest,
     manifest_from_json,
-    num_ids,
     size_problems,
 )
 from lmtrain.errors import DataError, suggest
@@ -223,12 +222,6 @@ def open_dataset(folder: str | Path) -> Dataset:
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)
-    if manifest.dtype not in DTYPES:
-        known = " and ".join(DTYPES)
-        raise DataError(f"data set {folder} has dtype {manifest.dtype!r}; this version reads {known}. {REBUILD}")
-    if manifest.vocab_size > num_ids(manifest.dtype):
-        rule = f"has dtype {manifest.dtype}, too narrow for {manifest.vocab_size:,} entries"
-        raise DataError(f"data set {folder} {rule}. {REBUILD}")
     for problem in size_problems(folder, manifest):
         raise DataError(f"{problem}. {REBUILD}")
     return Dataset(folder=folder, manifest=manifest)

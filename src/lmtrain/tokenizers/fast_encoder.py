@@ -87,7 +87,7 @@ class FastEncoder:
         for text in texts:
             (ids, _), (found, _) = flatten(self._reference([text])), self._encode([text])
             if not np.array_equal(ids, found):
-                _notify(f"fastokens gives other ids than tokenizers for this tokenizer: {SLOWER}")
+                sys.stderr.write(f"fastokens gives other ids than tokenizers for this tokenizer: {SLOWER}\n")
                 self._fast = None
                 return
 
@@ -99,13 +99,13 @@ def _load_fastokens(tokenizer_json: str) -> Any:
     try:
         import fastokens
     except ImportError:
-        _notify(f"fastokens is not installed: {SLOWER}; pip install fastokens")
+        sys.stderr.write(f"fastokens is not installed: {SLOWER}; pip install fastokens\n")
         return None
     try:
         with reject_panics("fastokens cannot read this tokenizer"):
             return fastokens.Tokenizer.from_json_str(tokenizer_json)
     except Exception as problem:  # noqa: BLE001  # `tokenizers` can read every file that it cannot
-        _notify(f"fastokens cannot read this tokenizer ({one_line(problem)}): {SLOWER}")
+        sys.stderr.write(f"fastokens cannot read this tokenizer ({one_line(problem)}): {SLOWER}\n")
         return None
 
 
@@ -116,7 +116,3 @@ def _flat(encoder: Any, texts: Sequence[str]) -> FlatIds:
         except ValueError as problem:  # PCRE2 gives up on a match
             raise DataError(f"{FAILED}: {one_line(problem)}; use another tokenizer.") from problem
     return np.frombuffer(ids, dtype="<u4"), np.frombuffer(ends, dtype="<u8")[1:].astype(np.int64)
-
-
-def _notify(line: str) -> None:
-    sys.stderr.write(f"{line}\n")

@@ -42,7 +42,7 @@ def refusal(words: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, s
         (["budget.tokens=1M", "data=synthetic"], ["data.folder.token_budget=1000000 is not a setting"]),
         (["data.num_workers=2"], ["data.num_workers=2 has no effect here: it is a setting of training"]),
         (["data=mixture"], ["data.folder is missing", "leave data=... out"]),
-        (["data.folder.num_processes=-2"], ["data.folder.num_processes: must be at least 0, got -2"]),
+        (["data.folder.num_processes=-2"], ["data.folder.num_processes must be at least 0, got -2"]),
         (["+tpyo=1"], ["unknown key tpyo"]),
         (["packing=best_fit"], ["packing=best_fit has no effect here: it is a setting of training; leave it out."]),
     ],
