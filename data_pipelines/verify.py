@@ -17,15 +17,13 @@ from lmtrain.data.manifest import (
     Manifest,
     Shard,
     SplitManifest,
-    manifest_from_json,
     read_index,
     size_problems,
 )
 from lmtrain.data.packing_index import PACKING_FOLDER
-from lmtrain.data.shards import map_ids
+from lmtrain.data.shards import map_ids, read_manifest
 from lmtrain.errors import EXIT_NO, DataError
 from lmtrain.json_output import print_json
-from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -65,18 +63,11 @@ def problems(folder: Path, *, advance: Advance = lambda _: None) -> Iterator[str
     Raises:
         DataError: The folder holds no data set at all.
     """
-    path = folder / MANIFEST_FILE
-    if not path.is_file():
-        rule = "does not exist" if not folder.is_dir() else f"has no {MANIFEST_FILE}, so it is not prepared"
-        raise DataError(f"data folder {folder} {rule}. Name a folder that lmtrain prepare printed.")
     try:
-        manifest = manifest_from_json(foreign_json.read(path))
-    except ValueError as problem:
-        yield f"{path} was changed or damaged: {problem}"
-        return
-    try:
-        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+        manifest, tokenizer = read_manifest(folder), load_tokenizer(folder / TOKENIZER_FOLDER)
     except DataError as problem:
+        if not (folder / MANIFEST_FILE).is_file():
+            raise
         yield str(problem)
         return
     broken = [*size_problems(folder, manifest), *_unlisted(folder, manifest)]

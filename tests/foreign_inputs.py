@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save_file
 
-from lmtrain.data.external_formats import MEGATRON_HEADER, MEGATRON_MAGIC
+from lmtrain.data.external_formats import MEGATRON_BEGIN, MEGATRON_HEADER
 from lmtrain.data.packing_index import PackingReport
 from lmtrain.parallel.shard_reading import METADATA
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -90,7 +90,7 @@ def token_files(folder: Path) -> None:
     (folder / "llm_c.bin").write_bytes(header.tobytes() + ids.tobytes())
     ids.tofile(folder / "megatron.bin")
     lengths, starts = np.array([5, 7], "<i4"), np.array([0, 1, 2], "<i8")
-    head = MEGATRON_HEADER.pack(MEGATRON_MAGIC, 1, 8, 2, 3)
+    head = MEGATRON_HEADER.pack(MEGATRON_BEGIN, 8, 2, 3)
     offsets = np.array([0, 10], "<i8")
     (folder / "megatron.idx").write_bytes(head + lengths.tobytes() + offsets.tobytes() + starts.tobytes())
 

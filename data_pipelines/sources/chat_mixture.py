@@ -172,6 +172,4 @@ def _lines_of(path: Path) -> Items:
             yield _document(f"identity:{number}", of_messages, row)
 
 
-def chat_mixture_facts() -> SourceFacts:
-    """Describe the documents: conversations."""
-    return SourceFacts(has_conversations=True)
+CHAT_MIXTURE_FACTS: Final = SourceFacts(has_conversations=True)

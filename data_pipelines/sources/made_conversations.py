@@ -216,6 +216,4 @@ def messages_of(made: MadeQuestion) -> tuple[Mapping[str, Any], Mapping[str, Any
     return {"role": "user", "content": made.question}, {"role": "assistant", "content": made.answer}
 
 
-def made_conversations_facts() -> SourceFacts:
-    """Describe the documents: conversations."""
-    return SourceFacts(has_conversations=True)
+MADE_CONVERSATIONS_FACTS: Final = SourceFacts(has_conversations=True)

@@ -1,7 +1,7 @@
 """Preference pairs: a prompt, a preferred answer and another one, from the rows of files."""
 
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import Final, final
 
 from data_pipelines.sources.base import OnBadRow
 from data_pipelines.sources.files import FileSource, Format
@@ -38,6 +38,4 @@ class PreferencePairs(FileSource):
         )
 
 
-def preference_pairs_facts() -> SourceFacts:
-    """Describe the documents: conversations, in pairs."""
-    return SourceFacts(has_conversations=True, has_pairs=True)
+PREFERENCE_PAIRS_FACTS: Final = SourceFacts(has_conversations=True, has_pairs=True)

@@ -4,7 +4,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.find_files import fingerprint_files, walk
@@ -49,6 +49,4 @@ class PythonStandardLibrary(Source):
         return tuple(sorted(files, key=lambda file: file.name))
 
 
-def python_standard_library_facts() -> SourceFacts:
-    """Describe the documents: texts."""
-    return SourceFacts(has_conversations=False)
+PYTHON_STANDARD_LIBRARY_FACTS: Final = SourceFacts(has_conversations=False)

@@ -48,7 +48,7 @@ def test_what_is_missing_or_damaged_is_told_with_its_way_out(tmp_path):
     for content, said in (
         ("{", r"gsm8k: test\.jsonl:1 is not JSON"),
         ("", "has no gsm8k/main/test.* with rows for gsm8k"),
-        (json.dumps({"question": "a"}), r"test\.jsonl:1 is not an item of gsm8k: answer must be of type str"),
+        (json.dumps({"question": "a"}), r"test\.jsonl:1 is not an item of gsm8k: 'answer'"),
         (json.dumps({"question": "a", "answer": "b"}), "is not an item of gsm8k: answer has no number after ####"),
     ):
         file.write_text(content)

@@ -26,9 +26,7 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         rf"{WEIGHT} has shape \[1, 32\]",
     ),
     "no optimizer": (lambda state: {**state, "optimizer_states": []}, "optimizer_states"),
-    "an optimizer of numbers": (lambda state: {**state, "optimizer_states": [1]}, "optimizer_states"),
     "no loops": (lambda state: {**state, "loops": {}}, "fit_loop"),
-    "a negative step": (lambda state: {**state, "global_step": -1}, "global_step"),
 }
 
 

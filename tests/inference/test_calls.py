@@ -25,7 +25,7 @@ CALLS = {
 def loaded(style, **changes):
     tokenizer = byte_tokenizer(style)
     sizes = {**LLAMA, "vocab_size": tokenizer.vocab_size, "max_context_tokens": 512, "attention": cached_sdpa}
-    end = tokenizer.special_tokens[chat_style(tokenizer, style).end]
+    end = tokenizer.special_tokens[chat_style(tokenizer).end]
     return LoadedModel(name="x", model=noisy(Llama(**sizes)), tokenizer=tokenizer, end_ids=frozenset({end}), **changes)
 
 
@@ -52,7 +52,7 @@ def says(monkeypatch):
 
 
 def written(model, style, said):
-    calls = chat_style(model.tokenizer, style).calls.of(model.tokenizer.special_tokens)
+    calls = chat_style(model.tokenizer).calls.of(model.tokenizer.special_tokens)
     request = Request(prompt=[5], num_new_tokens=200, end_ids=model.end_ids, calls=calls)
     (generation,) = model.engine(EngineLimits(num_texts=1)).write([request])
     return generation

@@ -163,7 +163,7 @@ REFUSED = {
         "rope_parameters": {**YARN, "attention_factor": 1.3},
     },
     "q_lora_rank=none": {"model_type": "deepseek_v3", "q_lora_rank": None, "num_hidden_layers": 4, "kv_lora_rank": 8},
-    "tie_embeddings=true": {"model_type": "olmo2", "tie_word_embeddings": True},
+    "tie_word_embeddings=true": {"model_type": "olmo2", "tie_word_embeddings": True},
     "query_pre_attn_scalar=5": {
         "model_type": "gemma2",
         "query_pre_attn_scalar": 5,
@@ -174,14 +174,14 @@ REFUSED = {
     "no_rope_layers=.1, 0.": {"model_type": "smollm3", "num_hidden_layers": 2, "no_rope_layers": [1, 0]},
     "gelu_approximate=none": {"model_type": "gpt2", "activation_function": "gelu"},
     "window_tokens=4": {"model_type": "mistral", "sliding_window": 4},
-    "normalize_weights=false": {"model_type": "qwen3_moe", "norm_topk_prob": False},
-    "num_kv_heads=2": {
+    "norm_topk_prob=false": {"model_type": "qwen3_moe", "norm_topk_prob": False},
+    "num_key_value_heads=2": {
         "model_type": "olmoe",
         "norm_topk_prob": False,
         "num_key_value_heads": 2,
         "num_attention_heads": 4,
     },
-    "normalize_weights=true": {"model_type": "olmoe", "norm_topk_prob": True},
+    "norm_topk_prob=true": {"model_type": "olmoe", "norm_topk_prob": True},
 }
 
 

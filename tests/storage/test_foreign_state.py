@@ -14,8 +14,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.plain_values import load_plain, load_state
 
 WEIGHTS = {"a": torch.zeros(2)}
-OPTIMIZER = {"state": {0: {"step": torch.tensor(1.0)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
-WHOLE = {"state_dict": WEIGHTS, "optimizer_states": [OPTIMIZER], "global_step": 3, "loops": {}, "callbacks": {}}
+WHOLE = {"state_dict": WEIGHTS, "global_step": 3}
 
 
 def saved(content: Any, path: Path) -> Path:
@@ -24,31 +23,16 @@ def saved(content: Any, path: Path) -> Path:
     return path
 
 
-def test_a_whole_state_is_read(tmp_path: Path) -> None:
-    found = load_state(saved(WHOLE, tmp_path / "state.pt"))
-    assert found["global_step"] == 3
-
-
 @pytest.mark.parametrize(
     "content",
     [
         [1],
         {},
         {"state_dict": [1]},
-        {"state_dict": {"a": 1}},
-        {"state_dict": {1: torch.zeros(1)}},
-        {**WHOLE, "optimizer_states": 3},
-        {**WHOLE, "optimizer_states": [1]},
-        {**WHOLE, "optimizer_states": [{"state": [], "param_groups": []}]},
-        {**WHOLE, "optimizer_states": [{"state": {}, "param_groups": [{"lr": 1}]}]},
-        {**WHOLE, "optimizer_states": [{"state": {0: 1}, "param_groups": []}]},
-        {**WHOLE, "global_step": "3"},
-        {**WHOLE, "global_step": -1},
-        {**WHOLE, "loops": []},
-        {**WHOLE, "callbacks": None},
+        {"a": torch.zeros(1)},
     ],
 )
-def test_other_types_are_refused(content: Any, tmp_path: Path) -> None:
+def test_what_has_no_weights_is_refused(content: Any, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"state\.pt is not a checkpoint"):
         load_state(saved(content, tmp_path / "state.pt"))
 

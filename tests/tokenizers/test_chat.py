@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import DataError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tokenizers.chat import STYLES, chat_style, render, render_prompt
+from lmtrain.tokenizers.chat import STYLES, render, render_prompt
 from lmtrain.tokenizers.conversation import ConversationError, ToolCall, read_conversation
 from lmtrain.tokenizers.loading import load_tokenizer
 from tests.tokenizers import layouts
@@ -98,10 +98,6 @@ def test_ids_are_those_of_transformers_with_the_styles_template(layout, template
 def test_a_tokenizer_without_chat_tokens_is_refused_with_the_fix():
     with pytest.raises(DataError, match=r"lacks the special tokens of a chat style \(.*\); .*tokenizer\.chat=true"):
         render(ByteLevelTokenizer(), SPOKEN)
-    with pytest.raises(DataError, match="of the llama3 style"):
-        chat_style(byte_tokenizer("chatml"), "llama3")
-    with pytest.raises(ConfigurationError, match=r"chat style: .* Did you mean 'llama3'"):
-        chat_style(byte_tokenizer("chatml"), "llama_3")
 
 
 SYSTEM = {"role": "system", "content": "s"}
@@ -133,8 +129,8 @@ def test_older_and_newer_forms_of_messages_are_read():
 def test_a_turn_without_weight_is_written_and_not_learned(style, key):
     tokenizer = byte_tokenizer(style)
     excluded = [USER, {**ANSWER, key: 0}, USER, ANSWER]
-    ids, mask = render(tokenizer, excluded, style=style)
-    plain, both = render(tokenizer, [USER, ANSWER, USER, ANSWER], style=style)
+    ids, mask = render(tokenizer, excluded)
+    plain, both = render(tokenizer, [USER, ANSWER, USER, ANSWER])
     assert ids.tolist() == plain.tolist()
     assert 0 < mask.sum() * 2 == both.sum()
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lmtrain.data.manifest import DTYPES, Ids, narrowest_dtype
 from lmtrain.errors import DataError
+from lmtrain.storage.damage import refuse_damage
 
 LLM_C_HEADER_BYTES = 256 * 4
 LLM_C_DTYPES = {(20240520, 1): "uint16", (20240801, 7): "uint32"}  # by magic number and version
@@ -105,7 +106,8 @@ def read_megatron(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFil
     def read_ends() -> NDArray[np.int64]:
         starts = np.fromfile(index, "<i8", num_starts, offset=size + num_sequences * 12)
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-        return np.unique(np.append(ends[starts[starts > 0]], num_tokens))
+        with refuse_damage(index, fix="fetch it again"):
+            return np.unique(np.append(ends[starts[starts > 0]], num_tokens))
 
     return TokenFile(ids, found, offset_bytes=0, num_tokens=num_tokens, read_ends=read_ends)
 

@@ -48,8 +48,7 @@ def document_ends(dataset: Dataset, split: str = "train") -> NDArray[np.int64]:
             for ends in ends_of_shards(tokens):
                 file.write(ends.astype(ENDS_DTYPE, copy=False).tobytes())
 
-    if not folder.is_dir():
-        build_folder(folder, write)
+    build_folder(folder, write)
     return map_file(folder / ENDS_FILE, ENDS_DTYPE)
 
 
@@ -130,8 +129,7 @@ def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingR
         shares = {"cut_share": report.cut_share, "padding_share": report.padding_share}
         (aside / INDEX_FILE).write_text(json.dumps({**asdict(report), **shares}, indent=1) + "\n")
 
-    if not folder.is_dir():
-        build_folder(folder, write)
+    build_folder(folder, write)
     return _read_report(folder)
 
 

@@ -221,7 +221,7 @@ def open_dataset(folder: str | Path) -> Dataset:
         DataError: The folder or a file is missing, empty, truncated, or of another type than in the manifest.
     """
     folder = Path(folder)
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     for problem in size_problems(folder, manifest):
         raise DataError(f"{problem}. {REBUILD}")
     return Dataset(folder=folder, manifest=manifest)
@@ -232,7 +232,8 @@ def existing_folder(*, path: str) -> DatasetFolder:
     return DatasetFolder(open_dataset(path).folder)
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """Return a data set's description of itself; raises DataError where there is none, or a changed one."""
     path = folder / MANIFEST_FILE
     if not folder.is_dir():
         raise DataError(f"data folder {folder} does not exist. Name a prepared one, or prepare it with data=prepared.")
@@ -241,4 +242,4 @@ def _read_manifest(folder: Path) -> Manifest:
     try:
         return manifest_from_json(foreign_json.read(path))
     except ValueError as problem:
-        raise DataError(f"{path} cannot be used: {problem}. {REBUILD}") from problem
+        raise DataError(f"{path} was changed or damaged: {problem}. {REBUILD}") from problem

@@ -42,8 +42,7 @@ def synthetic(
         dtype = narrowest_dtype(vocab_size)
         finish_folder(folder, name="synthetic", tokenizer=tokenizer, splits=splits, dtype=dtype, **settings)
 
-    if not final.is_dir():
-        build_folder(final, build)
+    build_folder(final, build)
     return DatasetFolder(open_dataset(final).folder)
 
 

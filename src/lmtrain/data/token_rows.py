@@ -65,8 +65,7 @@ def token_rows(
         raise DataError(f"data.folder.rows: must give at least {held_out_every} rows, got {num_rows}.")
 
     final = Path(root) / f"rows-{digest.hexdigest()[:8]}{held_out_every:04d}"
-    if not final.is_dir():
-        build_folder(final, lambda folder: _write(folder, read(), made, held_out_every=held_out_every))
+    build_folder(final, lambda folder: _write(folder, read(), made, held_out_every=held_out_every))
     return DatasetFolder(open_dataset(final).folder)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from lmtrain.data.windows import IGNORED, HeldOutWindows
 from lmtrain.errors import DataError
 from lmtrain.evaluation.scored_rows import NOT_A_NUMBER
-from lmtrain.models.base import LanguageModel
+from lmtrain.models.base import LanguageModel, in_evaluation_mode
 from lmtrain.models.head import Loss
 from lmtrain.parallel.gradients import sum_over_ranks
 
@@ -74,15 +74,10 @@ def sums_of_batches(
     """Yield nats, bytes and tokens of each batch of this rank: fp64 [3], exact below 2^53; see `evaluate`."""
     device = next(model.parameters()).device
     token_bytes = token_bytes.to(device, torch.float64)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():  # inference_mode would make compiled blocks compile again
-            for inputs, targets, *documents in batches:
-                seen = documents[0].to(device) if documents else None
-                yield _score(model, inputs.to(device), targets.to(device), seen, token_bytes, loss)
-    finally:
-        model.train(was_training)
+    with in_evaluation_mode(model), torch.no_grad():  # inference_mode would make compiled blocks compile again
+        for inputs, targets, *documents in batches:
+            seen = documents[0].to(device) if documents else None
+            yield _score(model, inputs.to(device), targets.to(device), seen, token_bytes, loss)
 
 
 def _score(

@@ -59,16 +59,9 @@ class _DataSet:
 
     folder: str
     part: str
-    columns: dict[str, type]
+    columns: tuple[str, ...]
     item: Callable[[Row], Item]
     baseline: float = 0.0
-
-    def read(self, row: Row) -> Item:
-        """Return the item of a row; raises TypeError for one without the columns."""
-        for name, kind in self.columns.items():
-            if not isinstance(row.get(name), kind):
-                raise TypeError(f"{name} must be of type {kind.__name__}")
-        return self.item(row)
 
 
 def _choice(question: str, choices: Sequence[str], gold: int) -> Item:
@@ -93,18 +86,12 @@ def _gsm8k(row: Row) -> Item:
     return Item(row["question"], right)
 
 
-ARC: Final = {"question": str, "choices": dict, "answerKey": str}
+ARC: Final = ("question", "choices", "answerKey")
 DATA_SETS: Final = {
     "arc_easy": _DataSet(folder="ai2_arc", part="ARC-Easy", columns=ARC, item=_arc, baseline=0.25),
     "arc_challenge": _DataSet(folder="ai2_arc", part="ARC-Challenge", columns=ARC, item=_arc, baseline=0.25),
-    "mmlu": _DataSet(
-        folder="mmlu",
-        part="all",
-        columns={"question": str, "choices": list, "answer": int},
-        item=_mmlu,
-        baseline=0.25,
-    ),
-    "gsm8k": _DataSet(folder="gsm8k", part="main", columns={"question": str, "answer": str}, item=_gsm8k),
+    "mmlu": _DataSet(folder="mmlu", part="all", columns=("question", "choices", "answer"), item=_mmlu, baseline=0.25),
+    "gsm8k": _DataSet(folder="gsm8k", part="main", columns=("question", "answer"), item=_gsm8k),
 }
 SPELLING: Final = "spelling"
 LABELS: Final = (*DATA_SETS, SPELLING)
@@ -130,8 +117,8 @@ def _task(folder: Path, label: str) -> ChatTask:
     for path in next(filter(None, files), []):
         for where, row in read_named_rows(path, source.columns, flag=f"--chat: {path.parent}"):
             try:
-                items.append(source.read(row))
-            except (ValueError, KeyError, TypeError) as problem:
+                items.append(source.item(row))
+            except (ValueError, LookupError, TypeError) as problem:
                 raise DataError(f"--chat: {path.parent}: {where} is not an item of {label}: {problem}.") from problem
     if not items:
         raise DataError(

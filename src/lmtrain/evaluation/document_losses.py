@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
 from lmtrain.data.rows import RowBatch
-from lmtrain.models.base import LanguageModel
+from lmtrain.models.base import LanguageModel, in_evaluation_mode
 
 TOKENS_AT_ONCE: Final = 8_192
 
@@ -65,17 +65,12 @@ def token_nats(model: LanguageModel, rows: RowBatch) -> NDArray[np.float64]:
     device = next(model.parameters()).device
     at_once = max(1, TOKENS_AT_ONCE // rows.ids.shape[1])
     found: list[NDArray[np.float64]] = []
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            for first in range(0, len(rows.ids), at_once):
-                ids = torch.from_numpy(rows.ids[first : first + at_once].astype(np.int64)).to(device)
-                some = None if rows.documents is None else rows.documents[first : first + at_once]
-                documents = None if some is None else torch.from_numpy(some).to(device)
-                logits = model.logits(model.hidden_states(ids[:, :-1], documents)).float()
-                nats = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-                found.append(nats.view(logits.shape[:2]).double().cpu().numpy())
-    finally:
-        model.train(was_training)
+    with in_evaluation_mode(model), torch.no_grad():
+        for first in range(0, len(rows.ids), at_once):
+            ids = torch.from_numpy(rows.ids[first : first + at_once].astype(np.int64)).to(device)
+            some = None if rows.documents is None else rows.documents[first : first + at_once]
+            documents = None if some is None else torch.from_numpy(some).to(device)
+            logits = model.logits(model.hidden_states(ids[:, :-1], documents)).float()
+            nats = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+            found.append(nats.view(logits.shape[:2]).double().cpu().numpy())
     return np.concatenate(found)

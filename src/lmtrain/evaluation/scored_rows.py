@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lmtrain.errors import DataError
-from lmtrain.models.base import LanguageModel
+from lmtrain.models.base import LanguageModel, in_evaluation_mode
 
 NOT_A_NUMBER = "the model gives no numbers: its weights hold nan, as after a diverged run; take another checkpoint."
 
@@ -53,15 +53,10 @@ def score_rows(model: LanguageModel, spans: Sequence[ScoredRow], *, batch_tokens
     """
     spans = [span.within(model.max_context_tokens) for span in spans]
     scores: list[RowScore | None] = [None] * len(spans)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            for places in _batches([len(span.ids) for span in spans], batch_tokens):
-                for place, score in zip(places, _score(model, [spans[one] for one in places]), strict=True):
-                    scores[place] = score
-    finally:
-        model.train(was_training)
+    with in_evaluation_mode(model), torch.inference_mode():
+        for places in _batches([len(span.ids) for span in spans], batch_tokens):
+            for place, score in zip(places, _score(model, [spans[one] for one in places]), strict=True):
+                scores[place] = score
     return [score for score in scores if score is not None]
 
 

@@ -101,13 +101,12 @@ def chat_format(loaded: LoadedModel) -> ChatFormat:
     if not styles:
         template = tokenizer.template
         return template_format(tokenizer, template, was_trained_here=True) if template else plain_format(tokenizer)
-    name = styles[0].name
 
     def write(messages: Messages, tools: Tools) -> list[int]:
-        ids = render_prompt(tokenizer, _with_tools(messages, tools), style=name)
+        ids = render_prompt(tokenizer, _with_tools(messages, tools))
         return [tokenizer.end_of_text_id, *ids.tolist()]  # as in training, a document follows an end-of-text id
 
-    return ChatFormat(name, write, tokenizer.encode, calls)
+    return ChatFormat(styles[0].name, write, tokenizer.encode, calls)
 
 
 def plain_line(loaded: LoadedModel) -> str | None:

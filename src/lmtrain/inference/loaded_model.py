@@ -8,15 +8,14 @@ from typing import Any, final
 from tokenizers import Tokenizer as FastTokenizer
 from torch import nn
 
-from lmtrain.errors import DataError
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.grammar import Grammars
 from lmtrain.interop.folders import CONFIG
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, end_ids
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import one_line, read_object
-from lmtrain.tokenizers.base import TOKENIZER_FILE, ChatTemplate, Tokenizer, reject_panics, require_text
+from lmtrain.storage.damage import read_object
+from lmtrain.tokenizers.base import TOKENIZER_FILE, ChatTemplate, Tokenizer, reject_failures, require_text
 from lmtrain.tokenizers.templates import TOKENIZER_CONFIG, token_named
 
 
@@ -94,13 +93,8 @@ def ids_added(folder: Path) -> tuple[int, ...]:
     path = folder / TOKENIZER_FILE
     if not path.is_file():
         return ()
-    try:
-        with reject_panics(str(path)):
-            return tuple(FastTokenizer.from_buffer(foreign_json.read_bytes(path)).encode("").ids)
-    except DataError:
-        raise
-    except Exception as problem:  # the library raises nothing narrower
-        raise DataError(f"{path} is damaged ({one_line(problem)}); copy it again.") from problem
+    with reject_failures(f"{path} is damaged", fix="copy it again"):
+        return tuple(FastTokenizer.from_buffer(foreign_json.read_bytes(path)).encode("").ids)
 
 
 def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.base import LanguageModel
+from lmtrain.models.base import LanguageModel, in_evaluation_mode
 
 FAR: Final = 1e6  # beyond it, sums and products of logits leave fp32
 BOUNDS: Final[dict[str, tuple[float, float]]] = {
@@ -145,19 +145,13 @@ def generate(
     num_tokens = num_prompt_tokens + num_new_tokens
     text = torch.nn.functional.pad(tokens, (0, num_new_tokens))
     window_tokens = min(num_tokens, model.max_context_tokens)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            for position in range(num_prompt_tokens, num_tokens):
-                # Always a full window, its end not yet written: one shape to compile, and a causal model
-                # cannot see it.
-                start = max(0, position - window_tokens)
-                logits = model(text[:, start : start + window_tokens])[:, position - start - 1]  # [B, V]
-                for row, scores in enumerate(logits):
-                    written: list[int] = text[row, :position].tolist()
-                    prompt, new = written[:num_prompt_tokens], written[num_prompt_tokens:]
-                    text[row, position] = choose(scores, sampling, prompt=prompt, new=new, draw=draws[row].random())
-    finally:
-        model.train(was_training)
+    with in_evaluation_mode(model), torch.no_grad():
+        for position in range(num_prompt_tokens, num_tokens):
+            # Always a full window, its end not yet written: one shape to compile, and a causal model cannot see it.
+            start = max(0, position - window_tokens)
+            logits = model(text[:, start : start + window_tokens])[:, position - start - 1]  # [B, V]
+            for row, scores in enumerate(logits):
+                written: list[int] = text[row, :position].tolist()
+                prompt, new = written[:num_prompt_tokens], written[num_prompt_tokens:]
+                text[row, position] = choose(scores, sampling, prompt=prompt, new=new, draw=draws[row].random())
     return text

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.models.transformers_config import plain_settings
-from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import read_object
 from lmtrain.storage.hashed_folder import aside_of, write_atomically
 from lmtrain.storage.hub import asking_hub
 
@@ -29,7 +29,7 @@ def read_config_file(folder: Path) -> dict[str, Any]:
         raise ConfigurationError(f"FOLDER={folder} is not a folder; name one that transformers' save_pretrained wrote.")
     if not path.is_file():
         raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
-    return _read_object(path, fix="copy it again")
+    return read_object(path)
 
 
 def class_settings(folder: Path) -> dict[str, Any]:
@@ -51,16 +51,6 @@ def find_folder(name: Path) -> Path:
         return Path(snapshot_download(typed, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
 
 
-def _read_object(path: Path, *, fix: str) -> dict[str, Any]:
-    try:
-        content = foreign_json.read(path)
-    except (OSError, ValueError) as problem:
-        raise DataError(f"{path} is not JSON ({problem}); {fix}.") from problem
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is not an object; {fix}.")
-    return content
-
-
 FACTS = "import.json"
 WEIGHTS, TOKENIZER, ORIGINAL = "weights", "tokenizer", "original"
 
@@ -72,7 +62,7 @@ def is_imported(folder: Path) -> bool:
 
 def imported_facts(folder: Path) -> dict[str, Any]:
     """Read an import's facts of its model."""
-    return _read_object(folder / FACTS, fix="import the model again")
+    return read_object(folder / FACTS, fix="import the model again")
 
 
 def require_free(path: Path, *, name: str) -> None:

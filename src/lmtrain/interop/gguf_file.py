@@ -153,25 +153,6 @@ KINDS: Final = {
         tensors=layers.state_tensors,
     ),
 }
-SETTINGS: Final = {  # our name of a setting, where it differs from the key's
-    "num_key_value_heads": "num_kv_heads",
-    "tie_word_embeddings": "tie_embeddings",
-    "query_pre_attn_scalar": "attention_multiplier: query_pre_attn_scalar",
-    "no_rope_layers": "rotary_pattern: no_rope_layers",
-    "norm_topk_prob": "experts.normalize_weights",
-    "mlp_only_layers": "experts.dense_layers",
-    "decoder_sparse_step": "experts.dense_layers: decoder_sparse_step",
-    "attention_bias": "biases: attention_bias",
-    "swiglu_limit": "experts.gate_limit: swiglu_limit",
-    "rope_interleave": "rotary_neighbours",
-    "topk_method": "experts: topk_method",
-    "rope_parameters": "rope_scaling",
-    "conv_bias": "recurrent_layers: conv_bias",
-    "use_bias": "recurrent_layers: use_bias",
-    "linear_value_head_dim": "recurrent_layers.value_width",
-    "q_lora_rank": "latent_attention: q_lora_rank",
-    "layer_types": "recurrent_pattern: layer_types",
-}
 FREQUENCIES: Final = "rope_freqs.weight"
 
 
@@ -222,7 +203,7 @@ def _other_values(config: Config, kind: Kind) -> Iterator[tuple[bool, str, str]]
         if key in config:
             yield (
                 config[key] != value(config),
-                f"model.{SETTINGS[key]}={str(config[key]).lower()}",
+                f"{key}={str(config[key]).lower()}",
                 f"has {str(value(config)).lower()} in such a model",
             )
 

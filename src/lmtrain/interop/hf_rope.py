@@ -122,9 +122,8 @@ def _long_rope_scale(factor: float, original: int) -> float:
 def read_rope(config: ForeignConfig, family: Family, settings: Settings) -> dict[str, Any]:
     """Read either style; both may be there where they agree."""
     new, theta, old = config.get("rope_parameters"), config.get("rope_theta"), config.get("rope_scaling")
-    local, share = config.get("rope_local_base_freq"), config.get("partial_rotary_factor")
-    if local is not None and not family.has_local_base:
-        raise DataError("config.json: rope_local_base_freq is not supported; remove the key.")
+    local = config.get("rope_local_base_freq") if family.has_local_base else None
+    share = config.get("partial_rotary_factor")
     if family.scales_rope and not new and not old:
         raise DataError("config.json: rope_parameters must be given, as transformers scales this class's by default.")
     shared = {"rope_theta": family.rope_base} | ({} if share is None else {"partial_rotary_factor": share})

@@ -4,7 +4,8 @@ B batch, T tokens, D width, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import torch
@@ -118,6 +119,17 @@ class LanguageModel(nn.Module, ABC):
             return self.logits(hidden)
         sums = self.score(self.output_head(), hidden, targets, loss)
         return sums if penalty is None else with_penalty(sums, penalty)
+
+
+@contextmanager
+def in_evaluation_mode(model: nn.Module) -> Generator[None]:
+    """Put a model into evaluation mode, and at the end of the block back into its own."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def unchanged(model: LanguageModel) -> LanguageModel:

@@ -59,7 +59,7 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
         Route("/v1/models/{name:path}", service.guarded(service.model)),
         Route("/v1/chat/completions", service.guarded(service.chat), methods=["POST"]),
         Route("/v1/completions", service.guarded(service.complete), methods=["POST"]),
-        *page_routes(),
+        *(Route(address, _send(PAGE / name)) for address, name in FILES.items()),
     ]
     refusals = (HTTPException, *LMTRAIN_ERRORS, QueueFull, EngineFailed, ClientDisconnect)
     return Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, _refuse))
@@ -229,11 +229,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-
-
-def page_routes() -> list[Route]:
-    """Return the addresses of the page and its parts."""
-    return [Route(address, _send(PAGE / name)) for address, name in FILES.items()]
 
 
 def _send(path: Path) -> Callable[[Request], Awaitable[Response]]:

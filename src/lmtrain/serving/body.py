@@ -275,9 +275,6 @@ def parse(content: bytes, kind: type[Body]) -> Any:
 CODES = {
     "missing": "missing_required_parameter",
     "extra_forbidden": "unknown_parameter",
-    "greater_than_equal": "below_min_value",
-    "less_than_equal": "above_max_value",
-    "too_long": "array_above_max_length",
 }
 
 
@@ -286,9 +283,6 @@ def _refusal(problem: ValidationError, kind: type[Body]) -> RequestRefused:
     path = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"] if part != "[key]")
     key = "".join(path)[1:][:80]
     code = CODES.get(first["type"], "invalid_type" if first["type"].endswith("_type") else "invalid_value")
-    if code in ("below_min_value", "above_max_value"):
-        (bound,) = first.get("ctx", {}).values()
-        code = f"{'integer' if isinstance(bound, int) else 'decimal'}_{code}"
     if code == "unknown_parameter":
         known = sorted(kind.model_fields)
         rule = f"not supported; valid keys: {', '.join(known)}.{suggest(key, known)}"

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.storage.checkpoint_layout import OPTIMIZERS, WEIGHTS
+from lmtrain.storage.checkpoint_layout import WEIGHTS
 from lmtrain.storage.damage import one_line
 from lmtrain.storage.foreign_json import require_an_end, require_shallow
 
@@ -55,37 +55,11 @@ def load_plain(path: Path, **options: Any) -> Any:
 
 
 def load_state(path: Path, **options: Any) -> dict[str, Any]:
-    """Return a checkpoint's state from its one file, with its parts of the right types; see `load_plain`."""
+    """Return a checkpoint's state from its one file; see `load_plain`."""
     content = load_plain(path, **options)
-    if problem := _odd_part(content):
-        raise EnvironmentProblem(f"{path} is not a checkpoint: {problem}; use another checkpoint.")
-    return content
-
-
-def _odd_part(content: Any) -> str | None:
-    """Return what is wrong with a checkpoint's parts, None if nothing is."""
     if not isinstance(content, dict) or not isinstance(content.get(WEIGHTS), dict):
-        return f"it has no mapping {WEIGHTS}"
-    if any(not isinstance(name, str) or not isinstance(value, Tensor) for name, value in content[WEIGHTS].items()):
-        return f"{WEIGHTS} must map names to tensors"
-    optimizers = content.get(OPTIMIZERS, [])
-    if not isinstance(optimizers, list) or any(not _is_optimizer(one) for one in optimizers):
-        return f"{OPTIMIZERS} must be a list of optimizer states"
-    step = content.get("global_step", 0)
-    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-        return "global_step must be an integer from 0 on"
-    mappings = [name for name in ("loops", "callbacks") if not isinstance(content.get(name, {}), dict)]
-    return f"{mappings[0]} must be a mapping" if mappings else None
-
-
-def _is_optimizer(state: Any) -> bool:
-    if not isinstance(state, dict) or not isinstance(state.get("state"), dict):
-        return False
-    groups = state.get("param_groups")
-    if not isinstance(groups, list) or not all(isinstance(one, dict) for one in groups):
-        return False
-    is_listed = all(isinstance(group.get("params"), list) for group in groups)
-    return is_listed and all(isinstance(one, dict) for one in state["state"].values())
+        raise EnvironmentProblem(f"{path} is not a checkpoint: it has no {WEIGHTS}; use another checkpoint.")
+    return content
 
 
 def require_plain_zip(file: Path | IO[bytes]) -> None:

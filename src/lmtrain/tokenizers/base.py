@@ -156,15 +156,18 @@ def sha256_of(content: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def reject_panics(what: str) -> Generator[None]:
-    """Turn a panic of a library in Rust, which passes `except Exception`, into a DataError of one line about `what`.
+def reject_failures(what: str, *, fix: str = "use another tokenizer") -> Generator[None]:
+    """Turn an exception of a library in Rust, which has no narrow ones, into a DataError of one line about `what`.
 
-    The expressions of a `tokenizer.json` may be hostile: Oniguruma gives up on a match after ten million steps back, a
-    fifth of a second, and `tokenizers` panics then.
+    And a panic, which passes `except Exception`. The expressions of a `tokenizer.json` may be hostile: Oniguruma gives
+    up on a match after ten million steps back, a fifth of a second, and `tokenizers` panics then.
     """
     try:
         yield
+    except DataError:
+        raise
     except BaseException as problem:
-        if type(problem).__name__ != "PanicException":  # its module, pyo3_runtime, cannot be imported
+        # The panic's module, pyo3_runtime, cannot be imported.
+        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
             raise
-        raise DataError(f"{what}: {one_line(problem)}; use another tokenizer.") from None
+        raise DataError(f"{what}: {one_line(problem)}; {fix}.") from None

@@ -26,7 +26,7 @@ from lmtrain.tokenizers.base import (
     TOKENIZER_FILE,
     FlatIds,
     Tokenizer,
-    reject_panics,
+    reject_failures,
     sha256_of,
     unused_tokens,
 )
@@ -51,7 +51,9 @@ class BytePairTokenizer(Tokenizer):
         self._lossless = make_lossless(content)
         self.left_out = self._lossless.left_out  # steps of the file that change the form of a text
         is_as_it_was = self._lossless.content == content
-        self._tokenizer = _read(tokenizer_json if is_as_it_was else json.dumps(self._lossless.content))
+        with reject_failures("tokenizer.json is damaged or not a tokenizer", fix="restore or rebuild it"):
+            read = tokenizer_json if is_as_it_was else json.dumps(self._lossless.content)
+            self._tokenizer = tokenizers.Tokenizer.from_str(read)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # the typed text of a special token stays text
@@ -74,7 +76,7 @@ class BytePairTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, on all cores."""
-        with reject_panics(FAILED):
+        with reject_failures(FAILED):
             encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [self._guarded(text, encoding.ids) for text, encoding in zip(texts, encoded, strict=True)]
 
@@ -135,7 +137,7 @@ class BytePairTokenizer(Tokenizer):
         return re.compile("|".join(re.escape(text) for text in sorted(self.special_tokens, key=len, reverse=True)))
 
     def _encode_plain(self, text: str) -> list[int]:
-        with reject_panics(FAILED):
+        with reject_failures(FAILED):
             return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def _guarded(self, text: str, ids: list[int]) -> list[int]:
@@ -166,9 +168,10 @@ def train_byte_pairs(
     The first special token ends a document. Where the texts have too few repeated pairs, unused special tokens fill
     the vocabulary.
     """
-    require_room(vocab_size, special_tokens)
     tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = _pre_tokenizer()
+    split = pre_tokenizers.Split(tokenizers.Regex(SPLIT_EXPRESSION), "isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, as_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -189,10 +192,6 @@ def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
         raise ConfigurationError(
             f"tokenizer.special_tokens: must have one that ends a document, got []; usual: ['{END_OF_TEXT}']."
         )
-    for token in special_tokens:
-        if len(token) == 1 or special_tokens.count(token) > 1:
-            rule = "is listed twice" if len(token) > 1 else "is a single character, which is text"
-            raise ConfigurationError(f"tokenizer.special_tokens: '{token}' {rule}; leave it out.")
     if vocab_size < smallest:
         rule = f"must hold 256 bytes and {len(special_tokens)} special tokens, at least {smallest}"
         raise ConfigurationError(f"tokenizer.vocab_size: {rule}, got {vocab_size}.")
@@ -207,19 +206,3 @@ def read_content(tokenizer_json: str) -> dict[str, Any]:
     if not isinstance(content, dict) or "model" not in content:
         raise DataError("tokenizer.json is not a tokenizer: it has no model; restore or rebuild it.")
     return content
-
-
-def _read(tokenizer_json: str) -> tokenizers.Tokenizer:
-    try:
-        with reject_panics("tokenizer.json cannot be read"):
-            return tokenizers.Tokenizer.from_str(tokenizer_json)
-    except DataError:
-        raise
-    except Exception as problem:  # the library raises nothing narrower
-        raise DataError(f"tokenizer.json is damaged or not a tokenizer: {problem}. Restore or rebuild it.") from problem
-
-
-def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    split = pre_tokenizers.Split(tokenizers.Regex(SPLIT_EXPRESSION), "isolated")
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([split, as_bytes])

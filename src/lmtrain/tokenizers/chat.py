@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import DataError
 from lmtrain.tokenizers.base import CHAT_TOKENS, Tokenizer
 from lmtrain.tokenizers.conversation import (
     ASSISTANT,
@@ -224,46 +224,38 @@ Messages = Sequence[Mapping[str, Any]]
 IdsAndMask = tuple[NDArray[np.uint32], NDArray[np.bool_]]
 
 
-def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
-    """Return the style of a tokenizer's special tokens; `name` asks for one."""
-    names = [style.name for style in STYLES]
-    if name is not None and name not in names:
-        raise ConfigurationError(f"chat style: must be one of {', '.join(names)}, got {name}.{suggest(name, names)}")
-    for style in styles_of(tokenizer.special_tokens):
-        if name in (None, style.name):
-            return style
-    lacks = f"lacks the special tokens of the {name} style"
-    if name is None:
-        lacks = f"has no chat template and lacks the special tokens of a chat style ({', '.join(names)})"
+def chat_style(tokenizer: Tokenizer) -> ChatStyle:
+    """Return the style of a tokenizer's special tokens."""
+    if found := styles_of(tokenizer.special_tokens):
+        return found[0]
+    lacks = f"has no chat template and lacks the special tokens of a chat style ({style_names()})"
     raise DataError(f"the tokenizer {lacks}; train one with tokenizer.chat=true, or use a chat model's.")
 
 
-def render(tokenizer: Tokenizer, messages: Messages, *, style: str | None = None) -> IdsAndMask:
+def render(tokenizer: Tokenizer, messages: Messages) -> IdsAndMask:
     """Return a conversation's ids [N], and their loss mask [N].
 
     Raises:
         ConversationError: The messages are not a conversation.
         DataError: The tokenizer lacks the special tokens.
     """
-    return render_batch(tokenizer, [messages], style=style)[0]
+    return render_batch(tokenizer, [messages])[0]
 
 
-def render_batch(
-    tokenizer: Tokenizer, conversations: Sequence[Messages], *, style: str | None = None
-) -> list[IdsAndMask]:
+def render_batch(tokenizer: Tokenizer, conversations: Sequence[Messages]) -> list[IdsAndMask]:
     """Return each conversation's ids and loss mask; their texts are encoded in one go."""
-    if style is None and (writer := own_template(tokenizer)) is not None:
+    if (writer := own_template(tokenizer)) is not None:
         return [writer.document(read_conversation(messages)) for messages in conversations]
-    chosen = chat_style(tokenizer, style)
+    chosen = chat_style(tokenizer)
     return _encode(tokenizer, [_joined(chosen.write(read_conversation(messages))) for messages in conversations])
 
 
-def render_prompt(tokenizer: Tokenizer, messages: Messages, *, style: str | None = None) -> NDArray[np.uint32]:
+def render_prompt(tokenizer: Tokenizer, messages: Messages) -> NDArray[np.uint32]:
     """Return the ids of a conversation with a user's or a tool's last turn, up to the start of the answer."""
     turns = read_conversation(messages, for_answer=True)
-    if style is None and (writer := own_template(tokenizer)) is not None:
+    if (writer := own_template(tokenizer)) is not None:
         return np.array(writer.prompt(turns), np.uint32)
-    chosen = chat_style(tokenizer, style)
+    chosen = chat_style(tokenizer)
     return _encode(tokenizer, [_joined([*chosen.write(turns), *chosen.answer])])[0][0]
 
 

@@ -13,13 +13,11 @@ from typing import Any, final
 import numpy as np
 
 from lmtrain.errors import DataError
-from lmtrain.storage.damage import one_line
-from lmtrain.tokenizers.base import FlatIds, flatten, reject_panics
+from lmtrain.tokenizers.base import FlatIds, flatten, reject_failures
 
 SAMPLE_BYTES = 1_000_000
 MOST_CHARACTERS = 100_000  # of one text, compared
 OTHERWISE_CUT = "\u180e"  # white space to fastokens' expressions (PCRE2), not to those of `tokenizers` (Oniguruma)
-FAILED = "fastokens cannot encode this text"
 SLOWER = "tokenizers encodes, which is slower"
 
 HARD_TEXTS = (
@@ -102,17 +100,14 @@ def _load_fastokens(tokenizer_json: str) -> Any:
         sys.stderr.write(f"fastokens is not installed: {SLOWER}; pip install fastokens\n")
         return None
     try:
-        with reject_panics("fastokens cannot read this tokenizer"):
+        with reject_failures("fastokens cannot read this tokenizer", fix=SLOWER):
             return fastokens.Tokenizer.from_json_str(tokenizer_json)
-    except Exception as problem:  # noqa: BLE001  # `tokenizers` can read every file that it cannot
-        sys.stderr.write(f"fastokens cannot read this tokenizer ({one_line(problem)}): {SLOWER}\n")
+    except DataError as problem:  # `tokenizers` can read every file that it cannot
+        sys.stderr.write(f"{problem}\n")
         return None
 
 
 def _flat(encoder: Any, texts: Sequence[str]) -> FlatIds:
-    with reject_panics(FAILED):
-        try:
-            ids, ends = encoder.encode_batch_flat(texts, add_special_tokens=False, split_special_tokens=True)
-        except ValueError as problem:  # PCRE2 gives up on a match
-            raise DataError(f"{FAILED}: {one_line(problem)}; use another tokenizer.") from problem
+    with reject_failures("fastokens cannot encode this text"):  # PCRE2 gives up on a match
+        ids, ends = encoder.encode_batch_flat(texts, add_special_tokens=False, split_special_tokens=True)
     return np.frombuffer(ids, dtype="<u4"), np.frombuffer(ends, dtype="<u8")[1:].astype(np.int64)
