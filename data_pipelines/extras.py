@@ -1,20 +1,11 @@
-"""Optional packages: asked for by name before any work, and kept from talking over ours."""
+"""The packages of the extra `data`, asked for before any work, and kept from printing next to our lines."""
 
-from importlib.util import find_spec
-
-from lmtrain.errors import EnvironmentProblem
-from lmtrain.missing_package import install_command
-
-DATA_EXTRA = ("datatrove", "spacy", "xxhash")
+from lmtrain.missing_package import require_package
 
 
-def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, extra: str = "data") -> None:
-    """Refuse a setting with missing packages, with the command to install them."""
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        are = "are" if len(missing) > 1 else "is"
-        msg = f"{setting} needs {', '.join(missing)}, which {are} not installed"
-        raise EnvironmentProblem(f"{msg}; install with: {install_command(extra, *missing)}")
+def require_datatrove(setting: str) -> None:
+    """Refuse a setting without datatrove and the packages that its filters import."""
+    require_package(setting, "datatrove", "spacy", "xxhash", extra="data")
 
 
 def silence_datatrove() -> None:

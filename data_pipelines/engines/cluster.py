@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from data_pipelines.extras import require_extra, silence_datatrove
+from data_pipelines.extras import require_datatrove, silence_datatrove
 from data_pipelines.sources.base import Item, Source
 from data_pipelines.stages.pieces import Pieces
 from data_pipelines.stages.stage import PipelineJob, Stage, in_turn, key_of, runs_of
@@ -67,7 +67,7 @@ class ClusterEngine(ABC):
 
     def __init__(self, option: str, *, num_tasks: int) -> None:
         """Divide reading into `num_tasks`."""
-        require_extra(f"engine={option}")
+        require_datatrove(f"engine={option}")
         self._num_tasks = num_tasks
 
     def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:

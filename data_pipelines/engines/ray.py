@@ -7,10 +7,10 @@ seen by all machines of the cluster.
 from typing import Any, final
 
 from data_pipelines.engines.cluster import ClusterEngine, ClusterPlan, Task, require_finished
-from data_pipelines.extras import require_extra
 from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.data.dataset_folder import notify
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.missing_package import require_package
 from lmtrain.storage.damage import one_line
 
 
@@ -29,7 +29,7 @@ class RayEngine(ClusterEngine):
     ) -> None:
         """`address` "auto" is this machine's own cluster."""
         super().__init__("ray", num_tasks=num_tasks)
-        require_extra("engine=ray", packages=("ray",), extra="ray")
+        require_package("engine=ray", "ray", extra="ray")
         self._address = address
         self._settings: dict[str, Any] = {
             "workers": max_running_tasks or -1,

@@ -26,6 +26,14 @@ def install_command(extra: str, *packages: str) -> str:
     return " ".join((_installer(), *map(shlex.quote, wanted)))
 
 
+def require_package(use: str, *packages: str, extra: str, instead: str = "") -> None:
+    """Refuse a use of packages that are not installed, with the command for them and what to use `instead`."""
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        other = f", or use {instead}" if instead else ""
+        command = install_command(extra, *missing)
+        raise EnvironmentProblem(f"{use} needs the package {' and '.join(missing)}: {command}{other}.")
+
+
 def _name(requirement: str) -> str:
     """Return a package's name as a module has it: `lm-eval>=0.4` and `lm_eval` are one."""
     return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].replace("-", "_").lower()
@@ -41,11 +49,7 @@ def _installer() -> str:
 
 def optimizer_class(option: str, *, module: str, name: str) -> Any:
     """Import the class behind `optimizer=OPTION` from its package."""
-    package = module.partition(".")[0]
-    if importlib.util.find_spec(package) is None:
-        command = install_command("optim", package)
-        msg = f"optimizer={option} needs the package {package}: {command}, or use optimizer=adamw."
-        raise EnvironmentProblem(msg)
+    require_package(f"optimizer={option}", module.partition(".")[0], extra="optim", instead="optimizer=adamw")
     return getattr(importlib.import_module(module), name)
 
 

@@ -8,7 +8,6 @@ from types import ModuleType
 
 import pytest
 
-from data_pipelines import extras
 from data_pipelines.engines.cluster import plan_jobs
 from data_pipelines.engines.local import LocalEngine, run_tasks
 from data_pipelines.engines.ray import RayEngine
@@ -200,7 +199,7 @@ def ray(monkeypatch):
     module = ModuleType("ray")
     module.init = lambda address, **_: print("connected to", address)
     monkeypatch.setitem(sys.modules, "ray", module)
-    monkeypatch.setattr(extras, "find_spec", lambda name: object())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
 
     def run(self):
         for rank in self.get_incomplete_ranks():

@@ -72,7 +72,7 @@ def family_config(name):
     ("name", "changes", "message"),
     [
         ("gpt-oss", {"rope_parameters": None}, "rope_parameters must be given"),
-        ("olmo3", {"rope_parameters": None, "rope_local_base_freq": 5.0}, "rope_local_base_freq is not supported"),
+        ("olmo3", {"rope_parameters": None, "rope_local_base_freq": 5.0}, "rope_local_base_freq=5.0 is not supported"),
         ("lfm2", {"hidden_act": "gelu_pytorch_tanh"}, "hidden_act=gelu_pytorch_tanh is not supported"),
         ("deepseek v3", {"head_dim": 2}, "head_dim=2 is not supported"),
     ],

@@ -4,7 +4,6 @@ Task files can run code: the harness imports what `!function` and `class` name, 
 pickles, and renders templates without a sandbox (lm-eval 0.4.13). Those of a folder need permission.
 """
 
-import importlib.util
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import TemplateError
 
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem, suggest
-from lmtrain.missing_package import install_command
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, suggest
+from lmtrain.missing_package import require_package
 from lmtrain.storage.damage import one_line
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ def find_tasks(names: Sequence[str], *, folder: Path | None, may_run_code: bool 
         EnvironmentProblem: The package is not installed.
         ConfigurationError: The folder or task does not exist, or the folder's code may not run.
     """
-    if importlib.util.find_spec("lm_eval") is None:
-        raise EnvironmentProblem(f"--lm-eval needs the package lm-eval: {install_command('eval')}")
+    require_package("--lm-eval", "lm_eval", extra="eval")
     if folder is not None and not folder.is_dir():
         raise ConfigurationError(f"--task-folder: {folder} is not a folder of lm-eval's YAML files.")
     if folder is not None and not may_run_code:

@@ -3,7 +3,6 @@
 https://github.com/guidance-ai/llguidance. V vocabulary.
 """
 
-import importlib.util
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmtrain.errors import DataError, EnvironmentProblem
-from lmtrain.missing_package import install_command
+from lmtrain.errors import DataError
+from lmtrain.missing_package import require_package
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import CallWords
 
@@ -59,10 +58,7 @@ class Grammars:
     """The grammars of a model's tokens; `end_ids` end a text."""
 
     def __init__(self, tokenizer: Tokenizer, end_ids: Sequence[int]) -> None:
-        if importlib.util.find_spec("llguidance") is None:
-            raise EnvironmentProblem(
-                f"response_format needs the package llguidance: {install_command('serve', 'llguidance')}"
-            )
+        require_package("response_format", "llguidance", extra="serve")
         from llguidance import LLTokenizer, TokenizerWrapper
 
         vocabulary = _Vocabulary(tokenizer)

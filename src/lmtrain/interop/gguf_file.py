@@ -5,7 +5,6 @@ https://github.com/ggml-org/llama.cpp/tree/master/gguf-py. H heads, K head width
 Names and meanings of the settings: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
-import importlib.util
 import math
 import re
 from collections import defaultdict
@@ -20,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem, suggest
+from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.interop import gguf_layers as layers
 from lmtrain.interop.gguf_layers import Array, Config
 from lmtrain.interop.gguf_tokenizer import add_tokenizer
 from lmtrain.interop.hf_config import ACTIVATION_FUNCTIONS
-from lmtrain.missing_package import install_command
+from lmtrain.missing_package import require_package
 from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync, rename_durably
 
@@ -291,8 +290,7 @@ def require_gguf(output_type: str) -> None:
         known = (AUTO, *OUTPUT_TYPES)
         near = suggest(output_type, known)
         raise ConfigurationError(f"--outtype: must be one of {', '.join(known)}, got {output_type}.{near}")
-    if importlib.util.find_spec("gguf") is None:
-        raise EnvironmentProblem(f"lmtrain export gguf needs the package gguf: {install_command('gguf')}")
+    require_package("lmtrain export gguf", "gguf", extra="gguf")
 
 
 def write_gguf(folder: Path, out: Path, *, output_type: str = AUTO, name: str) -> str | None:

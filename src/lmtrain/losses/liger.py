@@ -4,7 +4,6 @@ B batch, T tokens, D width, V vocabulary.
 """
 
 import importlib
-import importlib.util
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -14,9 +13,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import LossFacts
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import TokenLoss
-from lmtrain.missing_package import install_command
+from lmtrain.missing_package import require_package
 from lmtrain.models.head import LossTotal, OutputHead
 
 MODULE = "liger_kernel"
@@ -33,13 +32,12 @@ class LigerCrossEntropy(TokenLoss):
             without = LIGER_CROSS_ENTROPY_FACTS.without_gpu
             msg = f"loss=liger needs an NVIDIA GPU, and this is {device_type}. Did you mean {without}?"
             raise ConfigurationError(msg)
-        _require_package()
+        require_package("loss=liger", MODULE, extra="liger", instead="loss=chunked")
 
     @override
     def __call__(
         self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
     ) -> LossTotal:
-        _require_package()
         functional: Any = importlib.import_module(f"{MODULE}.transformers.functional")
         flat = targets.flatten()
         result = functional.liger_fused_linear_cross_entropy(
@@ -57,13 +55,6 @@ class LigerCrossEntropy(TokenLoss):
         if self.z_loss_weight:
             objective, nats = result.loss, result.loss - result.z_loss
         return LossTotal(objective, nats=nats.detach().double(), num_tokens=(flat != self.ignore_index).sum())
-
-
-def _require_package() -> None:
-    if importlib.util.find_spec(MODULE) is None:
-        raise EnvironmentProblem(
-            f"loss=liger needs the package liger_kernel: {install_command('liger')}, or use loss=chunked."
-        )
 
 
 LIGER_CROSS_ENTROPY_FACTS: Final = LossFacts(takes_shards=False, without_gpu="loss=chunked", chunk_tokens=4096)

@@ -5,7 +5,7 @@ installed package: code in a model's folder, and kernels named by a config, are 
 B batch, T tokens, N tokens of several texts one after the other, V vocabulary.
 """
 
-import importlib.util
+import importlib
 import inspect
 import json
 import logging
@@ -27,8 +27,8 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from typing_extensions import override
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
-from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
-from lmtrain.missing_package import install_command
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.missing_package import require_package
 from lmtrain.models.dimensions import check_possible
 from lmtrain.models.documents import Documents, EarlierTokens, token_positions
 from lmtrain.models.own_model import LogitsModel
@@ -176,10 +176,7 @@ def _require_blind_to_later_tokens(module: Any) -> None:
 
 @cache
 def _library() -> Any:
-    if importlib.util.find_spec("transformers") is None:
-        raise EnvironmentProblem(
-            f"model=transformers needs the package transformers: {install_command('transformers')}."
-        )
+    require_package("model=transformers", "transformers", extra="transformers")
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)  # torchao's import, by transformers (5.23)
     import transformers
 

@@ -6,7 +6,6 @@ own it is not measured. Evaluation runs in bf16. The head's products belong to t
 """
 
 import importlib
-import importlib.util
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -21,8 +20,8 @@ from typing_extensions import override
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts, fp8_width
 from lmtrain.accounting.options.ranges import require_count
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.missing_package import install_command
+from lmtrain.errors import ConfigurationError
+from lmtrain.missing_package import require_package
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import OutputHead, Rounding
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
@@ -134,7 +133,7 @@ def fp8(
     require_count("precision.min_width", min_width)
     facts = fp8_facts(recipe=recipe, gather=gather, min_width=min_width, residual=residual)
     require_products(facts, device_type)
-    _require_torchao()
+    require_package("precision=fp8", "torchao", extra="fp8", instead="precision=bf16_mixed")
     choose = partial(choose_layers, min_width=min_width, skip=tuple(skip or ()), head=head)
 
     def convert(model: LanguageModel) -> LanguageModel:
@@ -242,11 +241,6 @@ def _fp8_layer(kind: type[nn.Module], gather: Gather) -> Members:
 
     members = {"forward": forward, "product": product, "multiple": MULTIPLE}
     return members | ({"float8_weight": float8_weight} if gather == "fp8" else {})
-
-
-def _require_torchao() -> None:
-    if importlib.util.find_spec("torchao") is None:
-        raise EnvironmentProblem(f"precision=fp8 needs torchao: {install_command('fp8')}, or use precision=bf16_mixed.")
 
 
 def _reason_against(name: str, layer: nn.Linear, min_width: int, skip: tuple[str, ...]) -> str | None:

@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import importlib.util
 import json
 import math
 import os
@@ -15,7 +14,7 @@ from typing import Any, Final, Literal
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.missing_package import install_command
+from lmtrain.missing_package import require_package
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.durable import open_inside
 from lmtrain.tracking.atomic_files import write_text
@@ -79,7 +78,7 @@ class TensorboardTracking(Following):
     name = "TensorBoard"
 
     def __init__(self) -> None:
-        require_package("tensorboard", logger="tensorboard")
+        require_package("logger=tensorboard", "tensorboard", extra="tensorboard", instead="logger=csv")
 
     @override
     def open(self, run_folder: RunFolder) -> None:
@@ -139,7 +138,7 @@ class TrackioTracking(ServiceTracking):
 
     def __init__(self, *, project: str = "lmtrain") -> None:
         self.project = _project(project)
-        require_package("trackio", logger="trackio")
+        require_package("logger=trackio", "trackio", extra="trackio", instead="logger=csv")
 
     @override
     def start(self, run_folder: RunFolder) -> None:
@@ -188,7 +187,7 @@ class WandbTracking(ServiceTracking):
     def __init__(self, *, project: str = "lmtrain", entity: str | None = None, mode: Mode = "online") -> None:
         self.project, self.entity = _project(project), entity
         self.mode: Mode = mode
-        require_package("wandb", logger="wandb")
+        require_package("logger=wandb", "wandb", extra="wandb", instead="logger=csv")
         if mode == "online" and not has_key():
             raise EnvironmentProblem(
                 "logger=wandb has no key for api.wandb.ai: type `wandb login` once, set WANDB_API_KEY, "
@@ -236,14 +235,6 @@ def has_key() -> bool:
         return netrc(os.environ.get("NETRC")).authenticators(host.strip("/")) is not None
     except (OSError, NetrcParseError):
         return False
-
-
-def require_package(package: str, *, logger: str) -> None:
-    """Look for the package of an option of `logger`, whose extra has its name."""
-    if importlib.util.find_spec(package) is None:
-        raise EnvironmentProblem(
-            f"logger={logger} needs the package {package}: {install_command(package)}, or use logger=csv."
-        )
 
 
 def _project(name: str) -> str:

@@ -12,7 +12,6 @@ so that a step has the tokens, the gradient and the loss of one process, with an
 """
 
 import importlib
-import importlib.util
 import logging
 import os
 import socket
@@ -31,7 +30,7 @@ from torch.distributed import ReduceOp, TCPStore
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.missing_package import install_command
+from lmtrain.missing_package import require_package
 from lmtrain.models.mixture_of_experts import balanced_layers
 from lmtrain.parallel.gradients import local_part
 from lmtrain.parallel.rank_reports import bit_sums, on_all_ranks
@@ -54,8 +53,7 @@ class ReplicaGroups:
 
     def __init__(self, trainer: pl.Trainer, loop: StepLoop, *, lighthouse: str) -> None:
         """Hold the address of the lighthouse, `http://HOST:PORT`; the groups meet at the first step."""
-        if importlib.util.find_spec("torchft") is None:
-            raise EnvironmentProblem(f"{KEY} needs the package torchft: {install_command('torchft')}")
+        require_package(KEY, "torchft", extra="torchft")
         self._trainer, self._loop, self._lighthouse = trainer, loop, lighthouse
         self._manager: Any = None
         self._store: TCPStore | None = None
