@@ -64,7 +64,7 @@ test: $(STAMP) ## run the tests that need nothing beyond `make setup` (ARGS='-k 
 	@$(PYTEST) -m '$(SHORT) and not slow and not distributed and not faults' $(ARGS)
 
 test-slow: $(STAMP) ## run the tests that train for longer, start several processes, or kill them (ARGS=tests/faults)
-	@$(PYTEST) -m '$(SHORT) and (slow or distributed or faults)' $(ARGS)
+	@$(subst -n 2,-n 3,$(PYTEST)) -m '$(SHORT) and (slow or distributed or faults)' $(ARGS)
 
 test-external: $(STAMP) trackio llama-cpp clients hydra-next hadolint ## run the tests that need SLURM, PostgreSQL, a browser or other shells
 	@$(PYTEST) -m '(browser or external) and not long' $(ARGS)

@@ -5,6 +5,7 @@ itself computes nothing, as torch refuses a fork after a backward pass.
 """
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import json
@@ -140,6 +141,7 @@ def _command(request: dict[str, Any], environment: dict[str, str], outputs: list
     os.environ.update(environment)
     os.chdir(request["folder"])
     signal.alarm(MAX_SECONDS)
+    faulthandler.enable()
     sys.argv = request["words"]
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,13 +1,11 @@
 """Every script and notebook in examples/ runs in a folder that holds the default text and nothing else."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests import tiny
+from tests import forked, tiny
 
 EXAMPLES = tiny.PROJECT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -29,9 +27,9 @@ def folder(tmp_path: Path, folder_with_data: Path) -> Path:
 
 
 def _run(code: str, folder: Path) -> str:
-    (folder / "script.py").write_text(code)
-    command = [sys.executable, "-P", "script.py"]
-    ended = subprocess.run(command, cwd=folder, env=tiny.environment(), capture_output=True, text=True, check=False)
+    script = folder / "script.py"
+    script.write_text(code)
+    ended = forked.run(script, [], folder=folder, environment=tiny.environment())
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout
 

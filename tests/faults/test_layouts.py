@@ -53,10 +53,8 @@ def test_the_trail_has_every_change_once() -> None:
     assert {*changes} == {*permutations(STRATEGIES, 2)} - SAME_FILE
 
 
-@pytest.mark.faults
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)  # 12 runs one after another
-@pytest.mark.distributed
 def test_a_checkpoint_of_any_strategy_goes_on_with_any_other(tmp_path: Path) -> None:
     untouched = tiny.train(tmp_path, *WORDS, f"budget.steps={len(TRAIL)}", "run.name=untouched")
     assert untouched.returncode == 0, untouched.stderr

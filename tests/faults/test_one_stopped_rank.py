@@ -61,13 +61,3 @@ def test_an_interrupt_of_rank_1_alone_is_an_interruption_of_the_run(tmp_path: Pa
     assert process.returncode == 130
     status = json.loads((tmp_path / "runs/a/status.json").read_text())
     assert (status["status"], status["exit_code"]) == ("KILLED", 130)
-
-
-def test_a_signal_to_a_run_with_a_stopped_rank_says_how_long_it_waits(tmp_path: Path) -> None:
-    with training(tmp_path) as (process, rank_1):
-        os.kill(rank_1, signal.SIGSTOP)
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        said = next(line for line in process.stderr if line.startswith("SIGTERM"))
-        assert "waiting up to 120 s" in said
-        os.kill(rank_1, signal.SIGKILL)

@@ -1,5 +1,6 @@
 """After a cut of power at any moment, a run's own command trains to the same losses: ext4 is cut by an ioctl."""
 
+import os
 import subprocess
 import time
 from collections.abc import Generator
@@ -13,7 +14,7 @@ from tests import forked, tiny
 from tests.faults.power_cut import EXIT_CUT
 
 WORDS = ["budget.steps=6", "callbacks.checkpoint.every_steps=2", "run.name=a"]
-NUM_CUTS = 20
+NUM_CUTS = max(8, int(os.environ.get("LMTRAIN_FUZZ_EXAMPLES", "0")) // 10)
 SCRIPT = tiny.PROJECT / "tests/faults/power_cut.py"
 
 

@@ -16,8 +16,8 @@ import torch
 import lmtrain
 from tests import tiny
 
-NUM_STEPS = 140
-ALONE_STEPS = 40  # taken by the group that stays before the other comes, which is then behind
+NUM_STEPS = 70
+ALONE_STEPS = 20  # taken by the group that stays before the other comes, which is then behind
 WORDS = [
     *("trainer.accelerator=cpu", "strategy=fsdp", "trainer.devices=1", "batch.micro_batch_sequences=1"),
     *("optimizer=adamw", "optimizer.lr=1e-4", "optimizer.eps=1e-4", "budget=steps", f"budget.steps={NUM_STEPS}"),

@@ -84,7 +84,7 @@ def test_fewer_activations_are_kept():
     assert kept[2] < kept[1] < 0.9 * kept[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_recompute_in_blocks_of_the_real_compiler_keeps_the_gradients():
     torch._dynamo.reset()
     one_block = partial(llama, num_layers=1)

@@ -23,8 +23,8 @@ from tests.parallel.strategy_parity import CLIP, Found, require_same, trained
 from tests.ranks import on_ranks
 
 CASES: list[dict[str, Any]] = [
-    {"model": "llama", "optimizer": "adamw", "loss": "plain"},
-    {"model": "gpt2", "optimizer": "adamw", "loss": "chunked", "recompute": True},
+    {"model": "llama", "optimizer": "adamw", "loss": "plain", "notes_messages": True},
+    {"model": "gpt2", "optimizer": "adamw", "loss": "chunked", "recompute": True, "notes_messages": True},
     {"model": "nano", "optimizer": "muon", "loss": "chunked", "recompute": "selective"},
     {"model": "olmoe", "optimizer": "adamw", "loss": "plain", "micro_batch_sequences": 4},
     {"model": "llama", "optimizer": "adamw", "loss": "plain", "recompute": True, "compile": "captured"},
@@ -108,7 +108,7 @@ def test_groups_that_do_not_divide_the_heads_of_keys_train_as_one_process(
 def test_a_step_gathers_what_its_facts_say(tmp_path: Path, model: str, num_layers: int, kv_width: int) -> None:
     """Two pairs of four ranks; latent keys are 6 wide, and values padded to that."""
     case = PAIR | {"model": model, "optimizer": "adamw", "loss": "plain", "micro_batch_sequences": 2}
-    (found,) = trained(tmp_path, [case | {"steps": 1}], num_ranks=4)
+    (found,) = trained(tmp_path, [case | {"steps": 1, "notes_messages": True}], num_ranks=4)
     facts = {"gathered": 0.0, "num_gradients": 0.0, "micro_steps": 2}
     kv_bytes = 32 * num_layers * 2 * kv_width * 4
     stream = Stream(num_tokens=32, num_bytes=0, num_layers=num_layers, kv_bytes=kv_bytes, num_kv_heads=1)

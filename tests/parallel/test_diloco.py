@@ -28,6 +28,7 @@ WORKERS = {
     "strategy": "diloco",
     "settings": STREAMING,
     "steps": STEPS,
+    "notes_messages": True,
 }
 RARE = WORKERS | {"settings": STREAMING | {"num_fragments": 1, "delta": "fp32"}}
 

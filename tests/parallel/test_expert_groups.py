@@ -74,7 +74,7 @@ def four(folder: Path, pair: list[Found]) -> list[Found]:
         shared_out(2, 4) | MIXTRAL,
         shared_out(4, 4) | MIXTRAL | {"recompute": "selective"},
         shared_out(4, 4) | DEEPSEEK | {"resume": "pair", "save_to": "four", "save_at": 4},
-        copies | MIXTRAL,
+        copies | MIXTRAL | {"notes_messages": True},
         copies | DEEPSEEK | {"resume": "pair"},
     ]
     return trained(folder, cases, num_ranks=4)

@@ -14,6 +14,7 @@ BALANCED: list[dict[str, Any]] = [
 ]
 ACCUMULATED = {"model": "olmoe", "strategy": "fsdp", "recompute": True, "micro_batch_sequences": 2, "steps": 1}
 STEP = {"optimizer": "adamw", "loss": "plain", "micro_batch_sequences": 4}
+NOTED = (1, 2, 4)
 EXPERT_LAYERS = {"olmoe": 2, "latent": 2}
 NUM_EXPERTS = {"olmoe": 3, "latent": 8}
 
@@ -29,6 +30,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
 def balanced(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
     """Each case on two ranks, and one with two micro-steps a step."""
     cases = [STEP | case for case in [*BALANCED, ACCUMULATED]]
+    for number in NOTED:
+        cases[number] |= {"notes_messages": True}
     return trained(tmp_path_factory.mktemp("balanced"), cases, num_ranks=2)
 
 
@@ -46,7 +49,7 @@ def test_the_balance_loss_is_that_of_all_ranks_tokens(
 def test_shares_are_averaged_once_a_layer_and_micro_step_where_blocks_are_recomputed_too(
     balanced: list[Found],
 ) -> None:
-    for found, model, micro_steps in ((1, "olmoe", 1), (2, "latent", 1), (4, "olmoe", 2)):
+    for found, (model, micro_steps) in zip(NOTED, (("olmoe", 1), ("latent", 1), ("olmoe", 2)), strict=True):
         for messages in balanced[found]["sent"]:
             of_shares = [each for each in messages if (each.kind, each.num_bytes) == ("reduce", 4 * NUM_EXPERTS[model])]
             assert len(of_shares) == EXPERT_LAYERS[model] * micro_steps

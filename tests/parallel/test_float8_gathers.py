@@ -35,7 +35,7 @@ ON_FOUR: list[dict[str, Any]] = [
     {"strategy": "fsdp_tensor", "settings": {"tensor_size": 2}, "recompute": True, "compile": "captured"},
 ]
 ON_TWO: list[dict[str, Any]] = [
-    {},
+    {"notes_messages": True},
     {"settings": {"reshard_after_forward": False}, "recompute": "selective", "optimizer": "muon"},
 ]
 

@@ -18,6 +18,7 @@ from tests import forked, tiny
 from tests.parallel.sharded_run import MICRO_STEPS, NUM_LAYERS, WHOLE_WEIGHTS, build_model
 from tests.parallel.strategy_parity import (
     CLIP,
+    CRASHES,
     RELATIVE,
     TRAIL,
     Found,
@@ -40,9 +41,12 @@ def run(scenario, folder):
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """Return the folder of a job that ended well and what each of its ranks noted."""
+    """Return the folder of a job that ended well and what each rank noted; after a crash of gloo, of a second one."""
     folder = tmp_path_factory.mktemp("job")
     finished = run("round_trip", folder)
+    if finished.returncode in CRASHES:
+        folder = tmp_path_factory.mktemp("second")
+        finished = run("round_trip", folder)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return folder, [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
 
@@ -146,7 +150,7 @@ def test_a_rank_killed_in_the_middle_of_its_shard_leaves_the_older_checkpoint(tm
 
 
 HSDP_MICRO_STEPS = 2
-HYBRID = {"strategy": "hsdp", "settings": {"shard_size": 2}}
+HYBRID = {"strategy": "hsdp", "settings": {"shard_size": 2}, "notes_messages": True}
 PLAIN = {"model": "llama", "optimizer": "muon", "loss": "plain"}
 CHUNKED = {"model": "gpt2", "optimizer": "adamw", "loss": "chunked", "recompute": True}
 
@@ -170,8 +174,8 @@ def together(folder: Path) -> list[Found]:
 
     Then the first again, from its first step on, by FSDP.
     """
-    often = {"strategy": "hsdp", "settings": {"shard_size": 2, "reduce_every_micro_step": True}}
-    cases = [HYBRID | PLAIN | {"save_to": "hybrid"}, often | CHUNKED]
+    often = {"settings": {"shard_size": 2, "reduce_every_micro_step": True}}
+    cases = [HYBRID | PLAIN | {"save_to": "hybrid"}, HYBRID | often | CHUNKED]
     again = PLAIN | {"strategy": "fsdp", "resume": "hybrid", "steps": 2, "save_to": "sharded", "save_at": 2}
     return trained(folder, [*cases, again], num_ranks=4)
 

@@ -38,7 +38,7 @@ def test_fsdp_trains_as_one_process(alone: dict[str, Found], sharded: dict[str, 
 
 
 CUT: list[dict[str, Any]] = [
-    {"model": "latent"},
+    {"model": "latent", "notes_messages": True},
     {"model": "latent", "recompute": True, "compile": "captured", "optimizer": "muon"},
     {"model": "sinks", "recompute": True, "optimizer": "muon"},
     {"model": "capped", "loss": "chunked"},
@@ -50,7 +50,7 @@ CUT: list[dict[str, Any]] = [
     {"model": "future", "recompute": True, "adapts": True},
     {"model": "gpt2", "adapts": True, "loss": "chunked"},
     {"model": "nano", "adapts": True, "recompute": True, "compile": "captured"},
-    {"model": "future"},
+    {"model": "future", "notes_messages": True},
 ]
 PAIR = STEP | {"strategy": "tensor", "settings": {"tensor_size": 2}}
 

@@ -48,7 +48,7 @@ CASES: list[dict[str, Any]] = [
     {"model": "delta", "optimizer": "adamw", "loss": "plain", "settings": FOUR | {"schedule": "zbv"}},  # experts
 ]
 MICRO = {"micro_batch_sequences": 2}
-STAGES = {"strategy": "pipeline", **MICRO}
+STAGES: dict[str, Any] = {"strategy": "pipeline", **MICRO, "notes_messages": True}
 ALONE = {"strategy": "single", **MICRO}
 
 

@@ -57,7 +57,7 @@ def test_random_strategies_of_the_default_model_equal_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert hunted(MODELS["nano"], draws=4, ranks=2) == EXIT_DONE
+    assert hunted(MODELS["nano"], draws=2, ranks=2) == EXIT_DONE
 
 
 @pytest.mark.long

@@ -24,8 +24,8 @@ from tests.parallel.strategy_parity import CLIP, Found, require_same, require_sa
 
 CASES = [
     {"model": "llama", "optimizer": "muon", "loss": "plain"},
-    {"model": "gpt2", "optimizer": "adamw", "loss": "chunked", "recompute": True},
-    {"model": "qwen", "optimizer": "adamw", "loss": "plain"},
+    {"model": "gpt2", "optimizer": "adamw", "loss": "chunked", "recompute": True, "notes_messages": True},
+    {"model": "qwen", "optimizer": "adamw", "loss": "plain", "notes_messages": True},
     {"model": "nano", "optimizer": "muon", "loss": "chunked", "recompute": True},
     {"model": "wide", "optimizer": "adamw", "loss": "plain", "recompute": True, "compile": "captured"},
 ]

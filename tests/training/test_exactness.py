@@ -75,15 +75,12 @@ def weights_by(root: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-def test_two_runs_are_equal_to_the_last_bit_and_another_seed_differs(tmp_path: Path):
-    seeds = {"one": 1, "same": 1, "other": 2}
-    one, same, other = (train_by(tmp_path, name, f"seed={seed}", "deterministic=true") for name, seed in seeds.items())
+def test_two_runs_are_equal_to_the_last_bit(tmp_path: Path):
+    one, same = (train_by(tmp_path, name, "deterministic=true") for name in ("one", "same"))
     assert len(one) == 6
     assert one == same
-    assert one != other
     mine = weights_by(tmp_path, "one")
     assert all(torch.equal(value, weights_by(tmp_path, "same")[name]) for name, value in mine.items())
-    assert not all(torch.equal(value, weights_by(tmp_path, "other")[name]) for name, value in mine.items())
 
 
 @pytest.mark.usefixtures("_process_is_left_as_found")
