@@ -10,6 +10,7 @@ VERBS: Final = {
     "calc": ("calc:calc", "bytes of a tensor; FLOPs and time of a matrix product, by device"),
     "doctor": ("doctor:doctor", "check this machine before a long run, and measure it"),
     "bench": ("bench:bench", "time a step by part, name the bottleneck and what would help"),
+    "audit": ("audit:audit", "FLOPs of a real step, counted three ways; MFU by each convention"),
     "parity": ("parity:parity", "compare a strategy on CPU ranks with one process, tensor by tensor"),
     "prepare": ("prepare:prepare", "turn text into tokenized shards"),
     "verify": ("prepare:verify", "verify the checksums of prepared data"),

@@ -15,12 +15,12 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Horizon
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.machine.hardware import DEVICES, MatmulDtype, find_devices
+from lmtrain.accounting.machine.hardware import DEVICES, MatmulDtype, one_device
 from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import ALLOCATOR_MARGIN, DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
@@ -28,6 +28,7 @@ from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.speed import expected_speed
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.models.transformers_config import LENGTHS
+from lmtrain.simulate.counted_operators import ON_CPU
 from lmtrain.simulate.live_memory import LiveBytes, tensors_in, without_bytes
 
 ATTENTION: Final = "_attention"  # in an operation's name
@@ -142,10 +143,7 @@ def fits(
 
     Example: `fits(AutoConfig.from_pretrained(folder), batch=(8, 2048), device="NVIDIA H100 80GB HBM3")`
     """
-    chosen, *others = find_devices(device)
-    if others:
-        names = ", ".join(one.name for one in (chosen, *others))
-        raise ConfigurationError(f"device: must name one device of the hardware table, got {device}, which is {names}.")
+    chosen = one_device(device)
     module = _built(model)
     sequences, context = _batch_shape(batch if isinstance(batch, tuple) else (batch, _context_tokens(model, module)))
 
@@ -249,7 +247,10 @@ def _pass(
     given = [torch.empty(one.shape, dtype=one.dtype) for one in inputs] if inputs else [torch.zeros(shape).long()]
     gradients = [one.grad for one in fake.parameters() if one.grad is not None]
     casting = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)
-    with LiveBytes([*fake.parameters(), *fake.buffers(), *given, *gradients]) as live, _counter() as counted:
+    with (
+        LiveBytes([*fake.parameters(), *fake.buffers(), *given, *gradients]) as live,
+        FlopCounterMode(display=False, custom_mapping={**ON_CPU}) as counted,
+    ):
         with casting:
             made = fake(*given)
             logits = getattr(made, "logits", made)
@@ -266,16 +267,6 @@ def _pass(
         activations=kept,
         workspace=max(0, live.peak - kept),
     )
-
-
-def _counter() -> FlopCounterMode:
-    """Return torch's counter; it has no formula for attention on a CPU (2.13)."""
-
-    def on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-        return sdpa_flop_count(query, key, value)
-
-    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001
-    return FlopCounterMode(display=False, custom_mapping={kernel: on_cpu})
 
 
 def _loss(output: Tensor, tokens: Tensor) -> Tensor:

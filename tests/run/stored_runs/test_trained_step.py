@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 
+from lmtrain.cli.commands.audit import audit
 from lmtrain.cli.commands.data import data
 from lmtrain.errors import ConfigurationError, DataError
 from tests import tiny
 
-STEPS, SEQUENCES, CONTEXT = 6, 8, 32
+STEPS, SEQUENCES, CONTEXT = 6, 8, 96  # documents have 512 tokens
+MASKED = ["packing=contiguous", "packing.document_mask=true"]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run in one piece, `whole`, and of the same on two ranks with documents in rows."""
     folder = tmp_path_factory.mktemp("trained")
-    words = [f"budget.steps={STEPS}", "callbacks.checkpoint.every_steps=3", "callbacks.checkpoint.keep_last=9"]
-    for name, more, num_ranks in (("whole", [], 1), ("masked", ["packing=best_fit", "trainer.devices=2"], 2)):
+    batch = [f"batch.context_tokens={CONTEXT}", f"batch.tokens_per_step={SEQUENCES * CONTEXT}"]
+    words = [*batch, f"budget.steps={STEPS}", "callbacks.checkpoint.every_steps=3", "callbacks.checkpoint.keep_last=9"]
+    for name, more, num_ranks in (("whole", [], 1), ("masked", [*MASKED, "trainer.devices=2"], 2)):
         done = tiny.train(folder, *words, f"run.name={name}", *more, num_ranks=num_ranks)
         assert done.returncode == 0, done.stderr
     return folder / "runs"
@@ -50,6 +53,22 @@ def test_the_weights_before_a_step_give_its_text_the_logged_loss(
 
 
 @pytest.mark.slow
+@pytest.mark.distributed
+def test_an_audit_counts_the_documents_of_the_very_step_over_all_ranks(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths = [one["num_tokens"] for one in shown(capsys, str(runs / "masked"), "--step", "2")["documents"]]
+    assert audit([str(runs / "masked"), "--step", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    pairs = sum(length * (length + 1) // 2 for length in lengths)
+    heads_times_widths = 2 * 32  # of two layers with one head
+    assert found["flops"]["attention scores"]["batch"] == pytest.approx(12 * heads_times_widths * pairs)
+    assert found["batch"]["documents"] == len(lengths) > SEQUENCES
+    assert found["pace"]["num_devices"] == 2
+    assert 0 < found["mfu"]["this batch"] < 1
+
+
+@pytest.mark.slow
 def test_weights_that_have_learned_from_the_step_say_so_and_a_forks_first_ones_have_not(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,4 +93,4 @@ def test_wrong_steps_and_changed_data_are_refused(
         data(["show", str(runs / "whole"), "--step", "1", "--data", str(tmp_path / "nowhere")])
     assert data(["show", str(runs / "whole"), "--step", "1", "--most", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "8 more" in printed
+    assert "more; --most" in printed

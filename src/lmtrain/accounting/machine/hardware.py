@@ -169,6 +169,15 @@ def find_devices(words: str) -> tuple[Device, ...]:
     raise ConfigurationError(f"device={words} is not in the hardware table.{_near(words)}")
 
 
+def one_device(words: str) -> Device:
+    """Return the one device of these words."""
+    chosen, *others = find_devices(words)
+    if others:
+        names = ", ".join(one.name for one in (chosen, *others))
+        raise ConfigurationError(f"device: must name one device of the hardware table, got {words}, which is {names}.")
+    return chosen
+
+
 def _near(words: str) -> str:
     """Suggest the devices with one of these words, vendors apart, or with a similar name."""
     vendors = {name.partition(" ")[0].lower() for name in DEVICES}

@@ -44,6 +44,19 @@ def product_flops(shape: ModelShape) -> int:
     return 6 * shape.num_matmul_parameters - 2 * shape.num_frozen_matmul_parameters
 
 
+def state_flops(shape: ModelShape) -> int:
+    """Count the FLOPs of a token in layers with a state of fixed size, in place of attention."""
+    return 3 * sum(layer.state_flops or 0 for layer in shape.attention)
+
+
+def mask_flops(shape: ModelShape, context_tokens: int, *, documents: Mapping[int, float] | None = None) -> float:
+    """Count the FLOPs of a token's attention to the tokens that it sees, a mean over those of `documents`."""
+    layers = [layer for layer in shape.attention if layer.state_flops is None]
+    windows = {layer.window_tokens for layer in layers}
+    seen = {window: causal_tokens(context_tokens, window_tokens=window, documents=documents) for window in windows}
+    return sum(_attention_flops(layer, seen[layer.window_tokens]) for layer in layers)
+
+
 def block_forward_flops(shape: ModelShape, *, num_block_parameters: int, seen: float) -> int:
     """Return the forward pass's FLOPs of all blocks for one token, spent again by recomputation.
 

@@ -59,7 +59,7 @@ SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 # The entry configs, with the verbs that take their overrides.
 CONFIGS: Final = {
-    **dict.fromkeys(("train", "plan", "simulate", "bench", "doctor", "parity", "launch"), "train"),
+    **dict.fromkeys(("train", "plan", "simulate", "bench", "audit", "doctor", "parity", "launch"), "train"),
     "pipeline": "pipeline",
     "prepare": "prepare",
     "tokenizer": "make_tokenizer",

@@ -17,7 +17,7 @@ from lmtrain.simulate.measured_facts import SimulatedStep, measure
 def measure_model(config: RunConfig, setting: Setting) -> ModelFacts:
     """Measure the model and recomputation of a config on fake tensors."""
     step = SimulatedStep(
-        build=_builder(config, setting),
+        build=model_builder(config, setting),
         compute_dtype=getattr(torch, setting.precision.compute_dtype),
         recompute=config.recompute.checked(config.allowed).build(),
         recomputes=setting.recompute.recomputes,
@@ -29,7 +29,8 @@ def measure_model(config: RunConfig, setting: Setting) -> ModelFacts:
     return measure(step, context_tokens=config.batch.context_tokens)
 
 
-def _builder(config: RunConfig, setting: Setting) -> Callable[[], LanguageModel]:
+def model_builder(config: RunConfig, setting: Setting) -> Callable[[], LanguageModel]:
+    """Return what builds a config's model, with its adapter and an attention to measure with."""
     option = config.model
     if "attention" in option:
         option = option.changed(attention=attention_of(config, setting).values)

@@ -25,7 +25,7 @@ MEMORY = "data"  # in the cache
 
 def prepared_train_tokens(config: RunConfig) -> int | None:
     """Return the training tokens of all folders of the config, None where one of them is not known."""
-    return _sum(_tokens_of(folder) for folder in _folders_of(config))
+    return _sum(_tokens_of(folder) for folder in prepared_folders(config))
 
 
 def prepared_epoch_tokens(config: RunConfig) -> int | None:
@@ -33,12 +33,12 @@ def prepared_epoch_tokens(config: RunConfig) -> int | None:
 
     Rows fitted to one another count as full until their index is built.
     """
-    return _sum(_epoch_tokens_of(config, folder) for folder in _folders_of(config))
+    return _sum(_epoch_tokens_of(config, folder) for folder in prepared_folders(config))
 
 
 def held_out_tokens(config: RunConfig, split: str) -> list[int]:
     """Return the tokens of a split of each folder of the config; empty where one of them is not known."""
-    counts = [_tokens_of(folder, split=split) for folder in _folders_of(config)]
+    counts = [_tokens_of(folder, split=split) for folder in prepared_folders(config)]
     return [count for count in counts if count is not None] if None not in counts else []
 
 
@@ -46,7 +46,7 @@ def require_split(config: RunConfig) -> None:
     """Refuse folders that are there without the split of the run's validation."""
     passes = held_out_passes(config)
     names = [f"data.sources.{name}: " for name in config.data.get("sources") or {}] or [""]
-    for name, folder in zip(names, _folders_of(config), strict=True) if passes else ():
+    for name, folder in zip(names, prepared_folders(config), strict=True) if passes else ():
         splits: Any = None if folder is None else read_json(Path(folder) / MANIFEST).get("splits")
         if passes and isinstance(splits, dict):
             passes.require_split([*splits], of=f"{name}data set {folder}")
@@ -113,8 +113,8 @@ def _mixture(config: RunConfig) -> "tuple[dict[str, Path], Sequence[Phase]]":
     return folders, parse_schedule(sources, config.data.get("schedule") or ())
 
 
-def _folders_of(config: RunConfig) -> list[str | None]:
-    """Return the folder of each source, None where it is not known."""
+def prepared_folders(config: RunConfig) -> list[str | None]:
+    """Return the folder of each source, None where it is not known; an entry of None without any."""
     sources: dict[str, dict[str, Any]] = config.data.get("sources") or {}
     return [source.get("path") for source in sources.values()] or [_folder_of(config)]
 

@@ -16,7 +16,7 @@ from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.data.rows import RowBatch
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.runs.attempts import read_attempts
-from lmtrain.run.run_config import read_config
+from lmtrain.run.run_config import RunConfig, read_config
 from lmtrain.run.stored_runs.find_run import checked_part, find_job
 from lmtrain.run.stored_runs.job import StoredJob, load_job
 from lmtrain.run.stored_runs.resume import phases_of
@@ -35,12 +35,14 @@ PREPARED: Final = "lmtrain.data.shards.existing_folder"
 class TrainedStep:
     """A step (from 1) of a run: `numbers` [G] of its rows, the rows [G, T + 1], and how they were divided.
 
-    `loss` is the training loss of that step in nats per token, None if it was not logged; `data` names the data.
+    `config` is that of its attempt. `loss` is the training loss of that step in nats per token, None if it was not
+    logged; `data` names the data.
     `sources` [G] are the rows' sources in a mixture, empty for one source.
     """
 
     run: Path
     step: int
+    config: RunConfig
     loss: float | None
     batch: BatchPlan
     numbers: NDArray[np.int64]
@@ -66,6 +68,7 @@ def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Seq
     return TrainedStep(
         run=run,
         step=step,
+        config=config,
         loss=loss,
         batch=batch,
         numbers=numbers,
@@ -74,6 +77,16 @@ def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Seq
         data=", ".join(str(dataset.folder) for dataset in module.mixture.datasets.values()),
         sources=sources,
     )
+
+
+def first_rows(config: RunConfig, batch: BatchPlan, folder: str | None, *, num_steps: int) -> RowBatch:
+    """Return the rows of a config's first step, from the folder of its prepared data, or those of its mixture."""
+    node = config.data.checked(config.allowed)
+    if folder is not None:
+        node = node.changed(folder={"_target_": PREPARED, "path": folder})
+    module: TokenDataModule = node.build(batch=batch, seed=config.seed)
+    module.total_steps = num_steps
+    return module.rows_of_step(0).rows
 
 
 def _attempt_of(run: Path, step: int) -> tuple[Path, StoredJob]:
