@@ -63,13 +63,6 @@ def test_arguments_that_are_not_text_are_refused() -> None:
         for wrong in (["debug=tiny"], 3):
             with pytest.raises(ConfigurationError, match="overrides must be text"):
                 call(wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ConfigurationError, match="path must be text or a Path, got None"):
-        lmtrain.load(None)  # pyright: ignore[reportArgumentType]
-
-
-def test_compare_without_a_run_says_what_to_give() -> None:
-    with pytest.raises(ConfigurationError, match=r"^compare: must be given one run or more.*compare\('runs'\)"):
-        lmtrain.compare()
 
 
 def test_train_takes_a_composed_specification() -> None:

@@ -199,8 +199,6 @@ def load(
     from lmtrain.run.load import Model
     from lmtrain.run.stored_runs.loaded_models import model_to_run
 
-    if not isinstance(path, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"load: path must be text or a Path, got {path!r}.")
     return Model(model_to_run(Path(path), weights=weights, device=device, allowed=allow_targets))
 
 
@@ -221,8 +219,6 @@ def compare(*paths: "str | Path | Run", **settings: Any) -> "Comparison":
         ConfigurationError: A path has no run, or a setting names no choice.
         DataError: No run has finished, or the runs do not compare.
     """
-    if not paths:
-        raise ConfigurationError("compare: must be given one run or more, got nothing. Did you mean compare('runs')?")
     from lmtrain.report.comparison import compare as compare_folders
     from lmtrain.report.runs.find import find_runs
 

@@ -125,7 +125,6 @@ def test_an_option_brings_a_space_and_settings_and_typed_words_go_before() -> No
         ),
         ([*SEARCH, "seed=1,2", "sweep.sampler=tp"], "sweep.sampler: must be one of"),
         ([*SEARCH, "seed=1,2", "sweep.seeds=2"], "both choose seeds"),
-        ([*SEARCH, "optimizer=muon,muon"], "has a value twice"),
         (["-m", "hydra/sweeper=ax", "seed=1,2"], "must be basic (a grid) or optuna (a search)"),
     ],
 )

@@ -104,7 +104,6 @@ def test_every_answer_of_the_table_is_a_setting_here() -> None:
     [
         (["lr=1e-3"], r"Did you mean lmtrain train lr=1e-3"),
         (["trian"], r"'train'"),
-        (["export", "ggfu", "a", "b"], r"Did you mean 'gguf'"),
         (["export", "gguf", "--outtpye", "f16", "a", "b"], r"Did you mean '--outtype'"),
         (["evaluate", "runs/x", "--taks", "a"], r"Did you mean '--tasks'"),  # of a group of flags
         (["completion", "bsh"], r"Did you mean 'bash'"),

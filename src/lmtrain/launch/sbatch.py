@@ -38,12 +38,6 @@ class BatchLimits:
                 f"--time: must be at least {shortest:g}s, a minute more than --signal-before, got "
                 f"{self.time_seconds:g}s."
             )
-        if not 1 <= self.signal_seconds <= 65535:  # sbatch's own bounds
-            raise ConfigurationError(f"--signal-before: must be from 1s to 65535s, got {self.signal_seconds:g}s.")
-        if self.cpus_per_task is not None and self.cpus_per_task < 1:
-            raise ConfigurationError(f"--cpus-per-task: must be at least 1, got {self.cpus_per_task}.")
-        for name, value in self.directives.items():
-            _require_directive(name, value)
 
 
 def batch_script(job: NodesJob, limits: BatchLimits, *, python: str, log: Path) -> str:
@@ -98,13 +92,6 @@ def seconds_of_clock(text: str) -> int | None:
         return None
     days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _require_directive(name: str, value: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z-]+", name) or re.search(r"[\n\r]", value):
-        raise ConfigurationError(
-            f"--sbatch={name}={value}: must be a long option of sbatch, for example --sbatch=partition=gpu."
-        )
 
 
 def _clock(seconds: float) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.report.runs.facts import PRUNED, RunRecord, split_measured, trial_of
 from lmtrain.report.runs.held_out import comparable, held_out_text
 from lmtrain.report.spread import Spread, spread
@@ -75,8 +75,6 @@ def settings_of(config: dict[str, Any]) -> dict[str, str]:
 def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE, name: str | None = None) -> ComparedRun:
     """Read a run's folder; `name` None is the run's own."""
     record = RunRecord(folder)
-    if record.status is None or not record.job.get("config"):
-        raise DataError(f"{folder} has no status or no settings (attempts/<n>/job.json); leave it out.")
     flat = flatten(record.job["config"])
     return ComparedRun(
         record=record,

@@ -127,7 +127,6 @@ class SearchStudy:
 
 def open_study(folder: Path, space: Space, settings: SearchSettings) -> SearchStudy:
     """Open the study in a folder, or create it; the trials of a grid are enqueued in order."""
-    require_optuna(settings.sampler)
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend

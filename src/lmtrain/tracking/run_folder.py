@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path, PurePath
 
-from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.durable import fsync, links_in
 from lmtrain.tracking import atomic_files
@@ -23,7 +22,6 @@ from lmtrain.tracking.atomic_files import file_lock
 from lmtrain.tracking.machine import describe_environment, describe_git, describe_versions
 from lmtrain.tracking.redaction import redact_override, redact_text
 
-MINIMUM_FREE_BYTES = 64 * 2**20
 ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
 OF_OLDER = ".before-"  # in the folder's name of a run that began anew under its name
 PROFILES = "profile"  # a run's folder of profiles
@@ -54,7 +52,7 @@ class RunFolder:
         """Return whether a file lies in the folder itself: in somebody else's, a link may lead to any file."""
         return path.resolve().is_relative_to(self.path.resolve())
 
-    def create(self, *, free_bytes: int = MINIMUM_FREE_BYTES, sweep: str | None = None) -> None:
+    def create(self, *, sweep: str | None = None) -> None:
         """Make the folder and give the run its identity, once; sweep names the trial's sweep."""
         self.require_own_files()
         try:
@@ -62,7 +60,6 @@ class RunFolder:
             fsync(self.path.parent)
         except OSError as error:
             raise atomic_files.storage_problem(self.path, error) from error
-        check_free_space(self.path, free_bytes)
         new = {"run": uuid.uuid4().hex, "created_at": time.time()}
         identity = {**new, **self.read_identity(), "name": self.name, "root": str(self.root)}
         atomic_files.write_json(self.identity_path, identity if sweep is None else identity | {"sweep": sweep})
@@ -175,16 +172,6 @@ def run_path(root: Path, name: str) -> Path:
     if plain and len(name) <= 200:
         return root / name
     raise ConfigurationError(f"run.name: must be a path of letters, digits and ._=,+- inside {root}, got {name!r}.")
-
-
-def check_free_space(folder: Path, free_bytes: int) -> None:
-    """Refuse a disk with fewer than free_bytes free."""
-    free = shutil.disk_usage(folder).free
-    if free < free_bytes:
-        has, needs = (format_quantity(size, "bytes") for size in (free, free_bytes))
-        raise EnvironmentProblem(
-            f"{folder} has {has} free and the run needs {needs}; free some space, or set run.root to a larger disk."
-        )
 
 
 def shown_path(path: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.missing_package import require_package
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.durable import open_inside
@@ -137,7 +137,7 @@ class TrackioTracking(ServiceTracking):
     name = "Trackio"
 
     def __init__(self, *, project: str = "lmtrain") -> None:
-        self.project = _project(project)
+        self.project = project
         require_package("logger=trackio", "trackio", extra="trackio", instead="logger=csv")
 
     @override
@@ -185,7 +185,7 @@ class WandbTracking(ServiceTracking):
     name = "W&B"
 
     def __init__(self, *, project: str = "lmtrain", entity: str | None = None, mode: Mode = "online") -> None:
-        self.project, self.entity = _project(project), entity
+        self.project, self.entity = project, entity
         self.mode: Mode = mode
         require_package("logger=wandb", "wandb", extra="wandb", instead="logger=csv")
         if mode == "online" and not has_key():
@@ -235,12 +235,6 @@ def has_key() -> bool:
         return netrc(os.environ.get("NETRC")).authenticators(host.strip("/")) is not None
     except (OSError, NetrcParseError):
         return False
-
-
-def _project(name: str) -> str:
-    if not name:
-        raise ConfigurationError("logger.project='' is empty; the default is lmtrain.")
-    return name
 
 
 def _config(run_folder: RunFolder) -> dict[str, Any]:

@@ -133,8 +133,6 @@ def k8s(words: list[str], program: str) -> int:
         if not value:
             raise ConfigurationError(f"{program} needs {flag}.")
     resources = dict(word.partition("=")[::2] for word in asked.resource)
-    if not all(resources.values()):
-        raise ConfigurationError(f"--resource: must be NAME=COUNT, got {asked.resource}; set --resource=cpu=96.")
     run = launched_run(overrides, program=program, is_here=False)
     if run is None:
         return EXIT_DONE

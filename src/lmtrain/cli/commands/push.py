@@ -6,7 +6,7 @@ from typing import Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.commands.model_flags import add_json, add_weights
-from lmtrain.errors import EXIT_DONE, ConfigurationError
+from lmtrain.errors import EXIT_DONE
 from lmtrain.json_output import print_json
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.run.stored_runs.find_run import find_job
@@ -19,8 +19,6 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     asked = _parser(program).parse_args(words)
     find_job(asked.run, key="RUN")
     run = asked.run.parent.parent if asked.run.parent.name == "checkpoints" else asked.run
-    if not run.is_dir():
-        raise ConfigurationError(f"RUN={asked.run} is not a folder; give runs/NAME.")
     from lmtrain.interop.hub_repository import require_repository, send_folder
     from lmtrain.run.stored_runs.exported_models import PUSH_FOLDER, make_push_folder
     from lmtrain.tracking.atomic_files import file_lock

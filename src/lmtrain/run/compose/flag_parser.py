@@ -1,7 +1,6 @@
 """argparse with each refusal as one line, with the nearest flag."""
 
 import argparse
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -9,7 +8,6 @@ from typing import Any, Final, NoReturn
 from lmtrain.errors import ConfigurationError, suggest
 
 UNKNOWN: Final = "unrecognized arguments: "
-CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -41,11 +39,9 @@ class FlagParser(argparse.ArgumentParser):
             self.error(UNKNOWN + words[0])
 
     def error(self, message: str) -> NoReturn:
-        """Raise a ConfigurationError with the nearest known flag or choice."""
+        """Raise a ConfigurationError with the nearest known flag."""
         if message.startswith(UNKNOWN):
             message = self._unknown(message.removeprefix(UNKNOWN))
-        if (choice := CHOICE.search(message)) is not None:
-            message += suggest(choice[1], re.findall(r"'([^']+)'", choice[2]))
         end = "" if message.endswith(("?", ".")) else "."
         raise ConfigurationError(f"{self.prog}: {message}{end} `{self.prog} --help` lists the flags.")
 

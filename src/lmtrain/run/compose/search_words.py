@@ -88,19 +88,12 @@ def _dimension(override: Override) -> Dimension:
     if isinstance(value, RangeSweep) and isinstance(value.step, int) and isinstance(value.start, int):
         return _whole_numbers(key, value)
     if isinstance(value, (ChoiceSweep, RangeSweep)):
-        return _choice(override)
+        return ListedValues(values=tuple(override.sweep_string_iterator()))
     raise ConfigurationError(
         f"{override.input_line} is not a search space; valid are {key}=A,B, {key}=choice(A,B), "
         f"{key}=interval(LOW,HIGH), {key}=int(interval(LOW,HIGH)), {key}=range(START,STOP,STEP), and tag(log,...) "
         "around an interval."
     )
-
-
-def _choice(override: Override) -> ListedValues:
-    values = [*override.sweep_string_iterator()]
-    if len(set(values)) < len(values):
-        raise ConfigurationError(f"{override.input_line} has a value twice; list each once.")
-    return ListedValues(values=tuple(values))
 
 
 def _whole_numbers(key: str, value: RangeSweep) -> Interval:

@@ -6,7 +6,6 @@ import torch
 
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.setting import Setting
-from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.run.builders.model import adapter_of
 from lmtrain.run.planning.setting import attention_of
@@ -37,11 +36,7 @@ def model_builder(config: RunConfig, setting: Setting) -> Callable[[], LanguageM
     model, adapter = option.checked(config.allowed), adapter_of(config.adapter.checked(config.allowed))
 
     def build() -> LanguageModel:
-        try:
-            built: LanguageModel = model.build()
-            return built if adapter is None else adapter.attach(built, seed=config.seed)
-        except (RuntimeError, OverflowError) as failure:  # torch's refusals of impossible sizes
-            reason = str(failure).partition("\n")[0]
-            raise ConfigurationError(f"model={model.target} cannot be built: {reason}.") from failure
+        built: LanguageModel = model.build()
+        return built if adapter is None else adapter.attach(built, seed=config.seed)
 
     return build

@@ -107,7 +107,7 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
             settings = [known for known in parameters if known in node or _is_typed(parameters[known])]
             raise ConfigurationError(_unknown(full_key, name, value, settings))
         if isinstance(value, dict):
-            value = _with_target(value, hints.get(name, Any), key=full_key)
+            value = _with_target(value, hints.get(name, Any))
         if isinstance(value, (dict, list)):
             value = check_node(
                 value, key=full_key, allowed=allowed, slot=SLOTS.get(full_key) or slot_of(hints.get(name, Any))
@@ -123,15 +123,12 @@ def _is_typed(parameter: inspect.Parameter) -> bool:
     return not is_called_with and parameter.name not in {"self", *LATE_FACTS}
 
 
-def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str, Any]:
+def _with_target(node: dict[str, Any], annotation: Any) -> dict[str, Any]:
     """Name the class of a node begun on the command line, where only one is possible."""
     kinds = [kind for kind in _alternatives(annotation) if isinstance(kind, type) and is_dataclass(kind)]
-    if TARGET in node or not kinds:
+    if TARGET in node or len(kinds) != 1:
         return node
-    names = sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
-    if len(names) > 1:
-        raise ConfigurationError(f"{key}.{TARGET}: must be {' or '.join(names)}; add +{key}.{TARGET}=NAME.")
-    return {TARGET: names[0], **node}
+    return {TARGET: f"{kinds[0].__module__}.{kinds[0].__qualname__}", **node}
 
 
 def no_value(key: str) -> ConfigurationError:

@@ -8,7 +8,7 @@ import torch
 
 from lmtrain.data.packing import Contiguous, Packing
 from lmtrain.data.shards import REBUILD, Dataset
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.evaluation.bits_per_byte import TextScore, batches_of_texts, batches_of_windows, score_held_out
 from lmtrain.inference.cache import cached_sdpa
 from lmtrain.inference.loaded_model import (
@@ -71,11 +71,8 @@ def checkpoint_model(
     """Return the model of a checkpoint on the CPU, its adapters merged; `to_run` gives it a cache and tables."""
     node = checked_part(source.job, "model", allowed=allowed)
     more: dict[str, Any] = {"attention": cached_sdpa} if to_run and "attention" in node else {}
-    try:
-        with torch.device("meta"):
-            model: LanguageModel = node.without(*more).build(**more)
-    except RuntimeError as problem:
-        raise DataError(f"the model of {source.run} cannot be built: {problem}; use another run.") from problem
+    with torch.device("meta"):
+        model: LanguageModel = node.without(*more).build(**more)
     if to_run:
         _allocate(model)
     else:

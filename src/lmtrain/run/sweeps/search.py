@@ -28,11 +28,11 @@ from lmtrain.run.validators.callbacks import (
 )
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import checked_words
-from lmtrain.search.study import JOURNAL, open_study, require_optuna
+from lmtrain.search.study import open_study, require_optuna
 from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.tracking.status import status_name
-from lmtrain.tracking.sweep_file import NAME, SweepFile, SweepRun, SweepTrial, held_sweep, read_sweep
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, held_sweep, read_sweep
 
 MakeJob = Callable[[Arguments], Job]
 # Settings that may differ between two starts of one search; the others make its trials comparable.
@@ -178,8 +178,6 @@ def begin_sweep(folder: Path, words: SearchWords, config: RunConfig, *, name: st
     fingerprint = short_hash([groups, judged, space, of_swept])
     found = read_sweep(folder)
     if found is None:
-        if (folder / JOURNAL).exists():
-            raise ConfigurationError(f"{folder} has a study of trials but no {NAME}; give the sweep another run.name.")
         found = SweepFile(
             name=name,
             kind="search",
