@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmtrain.accounting.observed.measured import MOST_TRIES, MeasuredDevice
-from lmtrain.doctor import checks, disk
+from lmtrain.doctor import checks
 from lmtrain.doctor.checks import Gpu, lacking_formats, precision_support
 from lmtrain.doctor.measure import measure_cpu, measure_until_two_agree
 from lmtrain.training import peak
@@ -50,14 +50,14 @@ def test_the_slowest_link_between_gpus_counts(topology: str, kind: str | None) -
 
 
 def test_measuring_a_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert disk.disk_speed(tmp_path, checkpoint_bytes=10**16, num_bytes=4096).state == "warn"
+    assert checks.disk_speed(tmp_path, checkpoint_bytes=10**16, num_bytes=4096).state == "warn"
     assert list(tmp_path.iterdir()) == []
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(Path, "open", refuse)
-    assert disk.disk_speed(tmp_path, checkpoint_bytes=1).state == "bad"
+    assert checks.disk_speed(tmp_path, checkpoint_bytes=1).state == "bad"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.run_page import report_page, write_report
+from lmtrain.report.runs.facts import profile_lines
 from lmtrain.tracking.run_log import RunLog
 from tests.points import append_point
 from tests.report.ledger_folder import write

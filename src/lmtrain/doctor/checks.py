@@ -5,16 +5,16 @@ import re
 import resource
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import torch
 
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.quantities import format_count, format_quantity
-from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import bf16_flags
 
 INFINIBAND: Final = Path("/sys/class/infiniband")
@@ -24,6 +24,28 @@ SMI_SECONDS: Final = 20
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the system's own folder, only inspected
 NEEDED_SHARED_BYTES: Final = 64 * 2**20  # of each data worker and rank: batches and NCCL's buffers
 NEEDED_FILES: Final = 4096
+PROBE_BYTES: Final = 32 * 2**20
+SLOW_BYTES_PER_SECOND: Final = 50e6
+SLOW_WRITE_SECONDS: Final = 120
+
+
+State = Literal["ok", "warn", "bad"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A line of the doctor; `fix` is empty for a good one."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
+
+
+def graded(name: str, found: str, *, fix: str, is_bad: bool = False, is_worse: bool = False) -> Finding:
+    """Return a finding: bad, worth a warning, or good, which needs no fix."""
+    state: State = "bad" if is_bad else "warn" if is_worse else "ok"
+    return Finding(name=name, state=state, found=found, fix="" if state == "ok" else fix)
 
 
 @dataclass(frozen=True)
@@ -172,4 +194,52 @@ def open_files() -> Finding:
         is_worse=not is_unlimited and soft < NEEDED_FILES,
         is_bad=not is_unlimited and soft < NEEDED_FILES // 16,
         fix="raise it before the run: `ulimit -n 65536`",
+    )
+
+
+def nearest_folder(path: Path) -> Path:
+    """Return the folder itself, or the first existing one above it."""
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+
+
+def disk_room(path: Path, *, needed_bytes: int) -> Finding:
+    """Compare the free space with the kept checkpoints, and one more being written."""
+    free = shutil.disk_usage(nearest_folder(path)).free
+    needed = format_quantity(needed_bytes, "bytes")
+    return graded(
+        "disk room",
+        f"{format_quantity(free, 'bytes')} free under {path}, {needed} planned for checkpoints",
+        is_bad=free < needed_bytes,
+        is_worse=free < 2 * needed_bytes,
+        fix=f"free some space, set run.root to a disk with {needed}, or lower callbacks.checkpoint.keep_last",
+    )
+
+
+def disk_speed(path: Path, *, checkpoint_bytes: int, num_bytes: int = PROBE_BYTES) -> Finding:
+    """Write a file, sync it, read it back and remove it; report how long a checkpoint would take."""
+    probe = nearest_folder(path) / f".doctor-{os.getpid()}-{time.time_ns():x}"
+    content = os.urandom(num_bytes)
+    try:
+        began = time.perf_counter()
+        with probe.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        written = time.perf_counter()
+        probe.read_bytes()
+        read = time.perf_counter()
+    except OSError as problem:
+        fix = "set run.root to a writable folder"
+        return Finding(name="disk speed", state="bad", found=f"{path}: {problem.strerror}", fix=fix)
+    finally:
+        probe.unlink(missing_ok=True)
+    write_rate, read_rate = num_bytes / (written - began), num_bytes / (read - written)
+    seconds = checkpoint_bytes / write_rate
+    return graded(
+        "disk speed",
+        f"writes {write_rate / 1e6:,.0f} MB/s, reads {read_rate / 1e6:,.0f} MB/s (maybe cached); a checkpoint of "
+        f"{format_quantity(checkpoint_bytes, 'bytes')} takes {format_quantity(seconds, 'seconds')}",
+        is_worse=write_rate < SLOW_BYTES_PER_SECOND or seconds > SLOW_WRITE_SECONDS,
+        fix="set run.root to a local disk, or save less often with callbacks.checkpoint.every_seconds",
     )

@@ -10,7 +10,7 @@ import torch
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.observed.measured import TOLERANCE, MeasuredDevice, until_two_agree
-from lmtrain.doctor.finding import Finding, graded
+from lmtrain.doctor.checks import Finding, graded
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.precision.cpu_products import cpu_matmul_precision
 from lmtrain.training.peak import measure_matmul

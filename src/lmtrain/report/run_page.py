@@ -13,10 +13,9 @@ from lmtrain.report.charts import COLOURS, square, time_bars
 from lmtrain.report.ledger import RunLedger
 from lmtrain.report.ledger_page import fact_rows, kinds_of_time, reasons
 from lmtrain.report.markup import Markup, details, joined, section, table, tag, tiles, web_page
-from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.report_card import shown_score
 from lmtrain.report.run_curves import curve_sections
-from lmtrain.report.runs.facts import REPORT_FILE
+from lmtrain.report.runs.facts import REPORT_FILE, profile_lines
 from lmtrain.report.runs.find import has_status
 from lmtrain.report.runs.held_out import AFTER
 from lmtrain.tracking.atomic_files import read_json, write_text

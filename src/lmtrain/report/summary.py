@@ -16,8 +16,7 @@ from lmtrain.accounting.observed.metric_names import ALL_OF_THEM, BITS_PER_BYTE,
 from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.kept_flags import kept_flags
-from lmtrain.report.profile_page import profile_lines
-from lmtrain.report.runs.facts import REPORT_FILE, RunRecord
+from lmtrain.report.runs.facts import REPORT_FILE, RunRecord, profile_lines
 from lmtrain.report.show import show
 from lmtrain.report.visible_text import visible
 from lmtrain.tracking.run_log import newest

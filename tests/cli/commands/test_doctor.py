@@ -6,7 +6,7 @@ import pytest
 from lmtrain.cli.commands import doctor as module
 from lmtrain.cli.commands.doctor import doctor, verdict
 from lmtrain.cli.commands.plan import plan
-from lmtrain.doctor.finding import Finding
+from lmtrain.doctor.checks import Finding
 from lmtrain.training import peak
 from tests import tiny
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.accounting.options.parts import CompileFacts
@@ -13,8 +13,6 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.help import run_parser
-from lmtrain.doctor.disk import disk_room, disk_speed
-from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.json_output import print_json
 from lmtrain.run.compose.arguments import parse_arguments
@@ -23,6 +21,9 @@ from lmtrain.run.planning.plan import plan_of
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.tracking.machine import read_measurements, write_measurements
+
+if TYPE_CHECKING:
+    from lmtrain.doctor.checks import Finding
 
 STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
@@ -59,7 +60,7 @@ def _measure(config: RunConfig) -> MeasuredDevice:
     return measure_cpu(threads=config.trainer.cpu_threads, num_ranks=config.trainer.devices)
 
 
-def examine(config: RunConfig) -> list[Finding]:
+def examine(config: RunConfig) -> list["Finding"]:
     """Make every check for a run of the config on this machine."""
     from lmtrain.doctor import checks  # torch
 
@@ -84,12 +85,12 @@ def examine(config: RunConfig) -> list[Finding]:
         checks.cores(num_ranks),
         checks.shared_memory(num_processes=num_ranks * (1 + num_workers)),
         checks.open_files(),
-        disk_room(root, needed_bytes=checkpoints.kept_bytes),
-        disk_speed(root, checkpoint_bytes=checkpoints.checkpoint_bytes),
+        checks.disk_room(root, needed_bytes=checkpoints.kept_bytes),
+        checks.disk_speed(root, checkpoint_bytes=checkpoints.checkpoint_bytes),
     ]
 
 
-def _show(findings: Sequence[Finding], device: MeasuredDevice, *, as_json: bool, is_ready: bool) -> None:
+def _show(findings: Sequence["Finding"], device: MeasuredDevice, *, as_json: bool, is_ready: bool) -> None:
     if as_json:
         measured = {"kind": device.kind, "name": device.name, "threads": device.threads}
         measured |= {"matmul_flops": dict(device.matmul_flops), "copy_bytes_per_second": device.copy_bytes_per_second}
@@ -120,7 +121,7 @@ def measured_line(device: MeasuredDevice) -> str:
     return f"{device.name}{threads}: {peaks}{copy}"
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence["Finding"]) -> str:
     """Count the bad findings and warnings."""
     num_bad = sum(finding.state == "bad" for finding in findings)
     num_warnings = sum(finding.state == "warn" for finding in findings)

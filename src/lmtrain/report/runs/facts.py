@@ -18,10 +18,11 @@ from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import DataError
 from lmtrain.report.runs.attempts import LoggedSpeed, OwnSteps, logged_speed, own_steps, read_attempts
 from lmtrain.report.runs.held_out import HeldOutScore, held_out_score
+from lmtrain.report.visible_text import visible
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.fork import Fork, read_fork
-from lmtrain.tracking.run_folder import RunFolder, stored_name
+from lmtrain.tracking.run_folder import PROFILES, RunFolder, stored_name
 from lmtrain.tracking.run_log import Point, furthest, logged_points, newest
 from lmtrain.tracking.status import Status, settled_status
 from lmtrain.tracking.sweep_file import SweepTrial, read_sweep
@@ -224,3 +225,11 @@ def trial_of(folder: Path) -> SweepTrial | None:
         return None
     found = (trial for trial in (sweep.trials if sweep else []) for run in trial.runs if run.folder == folder.name)
     return next(found, None)
+
+
+def profile_lines(folder: Path) -> list[str]:
+    """Return a run's profile: torch's tables of operators and of allocations, and the paths of the other files."""
+    place, lines = folder / PROFILES, list[str]()
+    for path in sorted(place.glob("*_rank*.txt")):
+        lines += map(visible, foreign_json.read_bytes(path).decode(errors="replace").splitlines())
+    return lines + [f"  {path}" for path in sorted(place.glob("*")) if path.suffix in (".gz", ".pickle")]

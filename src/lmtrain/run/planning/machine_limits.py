@@ -156,7 +156,7 @@ def require_disk(config: RunConfig, parameters: TrainedParameters, *, folder: Pa
     """
     if not any(facts.num_kept for facts in config.callback_facts.values()):
         return
-    from lmtrain.doctor.disk import nearest_folder  # for a run, not for its plan
+    from lmtrain.doctor.checks import nearest_folder  # for a run, not for its plan
 
     planned = planned_checkpoints(config, planned_setting(config), parameters)
     needed = min(planned.kept_bytes, num_steps * planned.checkpoint_bytes)
