@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Final
 
 from lmtrain.child_process import protect_children
@@ -45,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     """Call one verb; a refusal becomes one message on stderr and its exit code, and no message holds a secret."""
-    sys.excepthook = _show_failure
+    sys.excepthook = lambda *failure: _report("".join(traceback.format_exception(*failure)).rstrip())
     protect_children()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch reads it once; its notices stay off the console
     atexit.register(gc.freeze)  # no search for garbage at the interpreter's end: 0.05 of a plan's 0.95 s
@@ -76,10 +75,6 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
 def _ignore_interrupts() -> None:
     """Let a further Ctrl-C pass by: it would end the interpreter's own end, with another exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _show_failure(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-    _report("".join(traceback.format_exception(kind, error, frames)).rstrip())
 
 
 def _report(message: str) -> None:

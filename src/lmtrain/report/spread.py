@@ -59,16 +59,11 @@ def _paired(differences: Sequence[float]) -> Difference:
     found = spread(differences)
     if found.standard_deviation is None:
         return Difference(mean=found.mean, plus_minus=None, is_paired=True)
-    error = found.standard_deviation / math.sqrt(found.num)
-    width = student_quantile(CONFIDENCE, freedom=found.num - 1) * error
-    return Difference(mean=found.mean, plus_minus=width, is_paired=True)
-
-
-def student_quantile(confidence: float, *, freedom: float) -> float:
-    """Return the two-sided t quantile of Student's distribution for this probability."""
     from scipy.special import stdtrit  # a quarter of a second, of comparisons with seeds alone
 
-    return float(stdtrit(freedom, (1 + confidence) / 2))
+    quantile = float(stdtrit(found.num - 1, (1 + CONFIDENCE) / 2))  # of Student's distribution, two-sided
+    error = found.standard_deviation / math.sqrt(found.num)
+    return Difference(mean=found.mean, plus_minus=quantile * error, is_paired=True)
 
 
 def difference_words(found: Difference) -> str:

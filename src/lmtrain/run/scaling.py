@@ -5,7 +5,7 @@ option's, holds at the rule's base; the resulting config holds the derived ones,
 so that a scaled config stays as it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -41,7 +41,10 @@ def scaled(config: Config, overrides: Sequence[str], *, allowed: Sequence[str] =
         base={key: _base(config, key) for key in derived},
         derived=derived,
     )
-    return with_settings({**config, "scaling": {TARGET: RECORD, **asdict(record)}}, derived)
+    config = {**config, "scaling": {TARGET: RECORD, **asdict(record)}}
+    for key, value in derived.items():
+        config = _with(config, key.split("."), value)
+    return config
 
 
 def _base(config: Config, key: str) -> Any:
@@ -56,13 +59,6 @@ def scaling_of(config: Config) -> Scaling | None:
     """Return the record of how a config was scaled, None where it was not."""
     node = config.get("scaling", {})
     return instantiate(node, key="scaling") if node.get(TARGET) == RECORD else None
-
-
-def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
-    """Return a copy with some settings by dotted key."""
-    for key, value in settings.items():
-        config = _with(config, key.split("."), value)
-    return config
 
 
 def _with(node: Config | None, path: list[str], value: Any) -> Config:

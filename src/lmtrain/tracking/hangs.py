@@ -113,11 +113,6 @@ def read_beat(folder: Path, rank: int) -> Beat | None:
     )  # fmt: skip
 
 
-def read_beats(folder: Path, num_ranks: int) -> list[Beat]:
-    """Return the newest beat of each rank, where there is one."""
-    return [beat for rank in range(num_ranks) if (beat := read_beat(folder, rank))]
-
-
 MOST_NAMED: Final = 8
 INNERMOST_FRAMES: Final = 12
 
@@ -230,7 +225,8 @@ class HangWatch:
 
     def _report(self, now: float) -> None:
         """Report the hang, unless an earlier rank's process lives to, or a busy rank has got on meanwhile."""
-        beats, own = read_beats(self._folder, self._num_ranks), self._heartbeat.beat.rank
+        beats = [beat for rank in range(self._num_ranks) if (beat := read_beat(self._folder, rank))]
+        own = self._heartbeat.beat.rank
         grace = BEATS_OF_GRACE * self._every_seconds
         if any(beat.rank < own and now - beat.beat_at <= grace for beat in beats):
             return

@@ -8,29 +8,22 @@ MAXIMUM_VALUE_CHARACTERS = 6000
 MAXIMUM_KEY_CHARACTERS = 250
 
 
-def flatten(config: Mapping[str, object]) -> dict[str, str]:
+def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """Return {"optimizer.lr": "0.001", ...}: one entry a leaf; a list is one leaf, written as JSON."""
     flat: dict[str, str] = {}
-    _collect(config, "", flat)
+    for name, value in config.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(cast("Mapping[str, object]", value), f"{key}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
+            flat[tracking_key(key)] = text[:MAXIMUM_VALUE_CHARACTERS]
     return flat
 
 
 def tracking_key(key: str) -> str:
     """Return a key with an underscore for every character refused in names by tracking servers."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "_-. /" else "_" for c in key)[:MAXIMUM_KEY_CHARACTERS]
-
-
-def _collect(node: Mapping[str, object], prefix: str, flat: dict[str, str]) -> None:
-    for name, value in node.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
-            _collect(cast("Mapping[str, object]", value), f"{key}.", flat)
-        else:
-            flat[tracking_key(key)] = _text(value)[:MAXIMUM_VALUE_CHARACTERS]
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 RESOLVED: Final = "resolved"  # the choices in a plan.json, by their groups: what runs where the config says auto

@@ -163,14 +163,10 @@ def parse_point(line: bytes) -> Point:
 
 def format_point(point: Point) -> str:
     """Write one line of a run log, its newline included."""
-    metrics = {key: _json_number(value) for key, value in point.metrics.items()}
+    numbers = ((key, float(value)) for key, value in point.metrics.items())
+    metrics = {key: value if math.isfinite(value) else str(value) for key, value in numbers}
     row = {"time": round(point.time, 3), "step": point.step, "tokens": point.tokens, "metrics": metrics}
     return _ENCODE(row) + "\n"
-
-
-def _json_number(value: float) -> float | str:
-    number = float(value)
-    return number if math.isfinite(number) else str(number)
 
 
 READ_BYTES = 1 << 20

@@ -43,11 +43,12 @@ def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any])
 def _free_name(every: Sequence[Mapping[str, Any]], name: str, score: Mapping[str, Any]) -> str:
     """Return a name that no kept score of another thing has at any step: those of one name are one curve."""
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-    return next(one for one in names if all(_is_of_the_same(kept.get(one, {}), score) for kept in every))
-
-
-def _is_of_the_same(before: Mapping[str, Any], score: Mapping[str, Any]) -> bool:
-    return all(before[key] == score[key] for key in OF_WHAT if key in before and key in score)
+    of_what = {key: score[key] for key in OF_WHAT if key in score}
+    return next(
+        one
+        for one in names
+        if all(kept.get(one, {}).get(key, value) == value for kept in every for key, value in of_what.items())
+    )
 
 
 def tell_mlflow(run: Path) -> str | None:

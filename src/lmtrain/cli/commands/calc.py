@@ -64,7 +64,11 @@ def _tensor(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any]
     names = [require_format(settings["dtype"], [*BITS])] if "dtype" in settings else [*BITS]
     num_values = math.prod(shape)
     sizes = {name: -(-num_values * BITS[name] // 8) for name in names}
-    return {"shape": shape, "num_values": num_values, "bytes": sizes}, _tensor_page(shape, num_values, sizes)
+    rows = [[name, f"{size:,}", f"{size / 1e9:,.3f}", f"{size / 2**30:,.3f}"] for name, size in sizes.items()]
+    note = "GB are 1e9 bytes, GiB 2^30. Values of four bits are packed in pairs, without their scales."
+    table = columns(rows, head=("", "bytes", "GB", "GiB"))
+    page = Group(Text(f"{list(shape)}: {num_values:,} values\n"), table, Text(f"\n{note}"))
+    return {"shape": shape, "num_values": num_values, "bytes": sizes}, page
 
 
 def _matmul(shapes: list[str], settings: dict[str, str]) -> tuple[dict[str, Any], RenderableType]:
@@ -93,14 +97,6 @@ def _operands(typed: list[str]) -> tuple[Shape, Shape]:
         )
     m, k, n = numbers
     return (m, k), (k, n)
-
-
-def _tensor_page(shape: Shape, num_values: int, sizes: Mapping[str, int]) -> RenderableType:
-    """Return a row for each format; `sizes` are bytes by format."""
-    rows = [[name, f"{size:,}", f"{size / 1e9:,.3f}", f"{size / 2**30:,.3f}"] for name, size in sizes.items()]
-    note = "GB are 1e9 bytes, GiB 2^30. Values of four bits are packed in pairs, without their scales."
-    table = columns(rows, head=("", "bytes", "GB", "GiB"))
-    return Group(Text(f"{list(shape)}: {num_values:,} values\n"), table, Text(f"\n{note}"))
 
 
 def _matmul_page(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from lmtrain.cli.commands.evaluate_input import ANSWER_TOKENS, EvaluationInput
-from lmtrain.evaluation.answers import ALL, Answered, AnswerScore, Question, score_answers
+from lmtrain.evaluation.answers import ALL, Answered, Question, score_answers
 from lmtrain.evaluation.bits_per_byte import TextScore
 from lmtrain.evaluation.chat_tasks import LABELS, ChatTask, score_task
 from lmtrain.evaluation.core import SPREAD_OVER_SEEDS, CoreScore, CoreTask, TaskScore, score_core
-from lmtrain.evaluation.harness_tasks import HarnessScore, score_tasks
+from lmtrain.evaluation.harness_tasks import score_tasks
 from lmtrain.inference.chat import answer_all
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.run.stored_runs.loaded_models import context_of, score_split, score_texts
@@ -99,18 +99,13 @@ def _answer_scores(asked: argparse.Namespace, loaded: LoadedModel, questions: Se
     sha256 = _sha256(repr([(one.messages, one.answer) for one in questions]))
     yield f"  {'':<20} {'right':>15}   {'commonest answer':>16}   {'ended':>6}"
     for score in score_answers(questions, answered):
-        yield answers_line(score)
+        right = f"{score.accuracy:.1%} +- {score.standard_error:.1%}"
+        yield f"  {score.label:<20} {right:>15}   {score.guess:>16.1%}   {score.ended:>6.1%} of {score.num_items:,}"
         place = next(place for place, one in enumerate(questions) if score.label in (one.kind, ALL))
         sample = {"asked": questions[place].messages[-1]["content"], "said": answered[place].text}
         facts = {"score": score.accuracy, "standard_error": score.standard_error, "guess": score.guess}
         facts |= {"ended": score.ended, "num_items": score.num_items, "sha256": sha256}
         yield f"answers/{score.label}", {**facts, "samples": [] if score.label == ALL else [sample]}
-
-
-def answers_line(score: AnswerScore) -> str:
-    """Return the share of right answers with its standard error, that of the commonest answer, and of ended ones."""
-    right = f"{score.accuracy:.1%} +- {score.standard_error:.1%}"
-    return f"  {score.label:<20} {right:>15}   {score.guess:>16.1%}   {score.ended:>6.1%} of {score.num_items:,}"
 
 
 def _core_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: Sequence[CoreTask]) -> Iterator[Found]:
@@ -141,7 +136,8 @@ def _task_scores(group: str, scored: Iterable[TaskScore], asked: argparse.Namesp
     scores: list[TaskScore] = []
     for task in scored:
         scores.append(task)
-        yield task_line(task)
+        error = f"{task.centred:7.4f} +- {task.standard_error:.4f}"
+        yield f"  {task.label:<32} {error}   accuracy {task.accuracy:6.1%} of {task.num_items:,}"
         facts = {"accuracy": task.accuracy, "baseline": task.baseline, "num_items": task.num_items}
         yield f"{group}/{task.label}", {"score": task.centred, "standard_error": task.standard_error, **facts}
     mean, tasks = CoreScore(tuple(scores)), sorted(task.label for task in scores)
@@ -151,27 +147,14 @@ def _task_scores(group: str, scored: Iterable[TaskScore], asked: argparse.Namesp
     yield f"{group}/mean_of_{len(tasks)}" if asked.tasks else f"{group}/mean", facts
 
 
-def task_line(task: TaskScore) -> str:
-    """Return a task's centred accuracy with its standard error, and the accuracy itself."""
-    return (
-        f"  {task.label:<32} {task.centred:7.4f} +- {task.standard_error:.4f}   accuracy {task.accuracy:6.1%} "
-        f"of {task.num_items:,}"
-    )
-
-
 def _harness_scores(asked: argparse.Namespace, loaded: LoadedModel, tasks: "TaskManager") -> Iterator[Found]:
     from lmtrain.evaluation.harness_model import HarnessModel
 
     model = HarnessModel(loaded, batch_tokens=asked.batch_tokens)
     flags = ("num_shots", "chat_template", "max_items", "num_new_tokens")
     for one in score_tasks(model, asked.lm_eval.split(","), tasks, **{flag: getattr(asked, flag) for flag in flags}):
-        yield harness_line(one)
+        error = "" if one.standard_error is None else f" +- {one.standard_error:.4f}"
+        items = "" if one.num_items is None else f"   of {one.num_items:,}"
+        yield f"  {one.task:<28} {one.metric:<18} {one.value:.4f}{error}{items}"
         facts = {"standard_error": one.standard_error, "num_items": one.num_items, "num_shots": one.num_shots}
         yield f"lm_eval/{one.task}/{one.metric}", {"score": one.value, **facts}
-
-
-def harness_line(score: HarnessScore) -> str:
-    """Return a task's metric with its standard error if the harness has one."""
-    error = "" if score.standard_error is None else f" +- {score.standard_error:.4f}"
-    items = "" if score.num_items is None else f"   of {score.num_items:,}"
-    return f"  {score.task:<28} {score.metric:<18} {score.value:.4f}{error}{items}"

@@ -54,7 +54,10 @@ def _model(asked: argparse.Namespace) -> int:
         import_folder(model, asked.out, source=source)
         kind, num_parameters = model.description.model_type, model.num_parameters
         longest = model.description.settings["max_context_tokens"]
-    context = context_words(longest)
+    context: list[str] = []
+    if longest <= SHORT_CONTEXT:  # the default may exceed it, and divides the step
+        tokens_per_step = longest * max(1, STEP_TOKENS // longest)
+        context = [f"batch.context_tokens={longest}", f"batch.tokens_per_step={tokens_per_step}"]
     command = shlex.join(["lmtrain", "train", f"init_from={asked.out}", *context])
     if asked.json:
         print_json({"folder": str(asked.out), "parameters": num_parameters, "command": command})
@@ -63,13 +66,6 @@ def _model(asked: argparse.Namespace) -> int:
         print(f"{asked.out}: {what}. To train on from it:\n")
         print(f"  {command} source=files 'source.paths=[my/notes]' budget.tokens=...")
     return EXIT_DONE
-
-
-def context_words(most: int) -> list[str]:
-    """Return the overrides for a model with a short context: the default may exceed it, and divides the step."""
-    if most > SHORT_CONTEXT:
-        return []
-    return [f"batch.context_tokens={most}", f"batch.tokens_per_step={most * max(1, STEP_TOKENS // most)}"]
 
 
 def _adapter(asked: argparse.Namespace) -> int:

@@ -142,7 +142,7 @@ def _meant_options(group: str, option: str, known: Iterable[str]) -> list[str]:
     if (usual := "none" if name in NOTHING else "auto" if name in TRUE else "") in known:
         return [usual]
     longer = [each for each in known if each.startswith(f"{name}_")]
-    return longer or [each for each in nearest(name, known) if group != "model" or _is_of_family(each, name)]
+    return longer or nearest(name, known)
 
 
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
@@ -154,14 +154,6 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
         return f"{group}={option}: unknown option.{words} `--help {group}` lists all {len(known)}."
     hub = f"; {HUB[group]}" if group in HUB else ""
     return f"{group}: must be one of {', '.join(known)}, got {option}{hub}."
-
-
-def _is_of_family(name: str, word: str) -> bool:
-    """Return whether a model has the family and the version typed, as in qwen_2_5_7b: others are not meant."""
-    families = [re.match(r"([a-z]*)_?(\d+_(?=\d))?", each) for each in (word, name)]
-    (letters, version), (of_name, of_version) = (found.groups() if found else ("", None) for found in families)
-    is_near = difflib.SequenceMatcher(None, letters, of_name).ratio() > 0.75
-    return is_near and version in (None, of_version)
 
 
 def unknown_key(key: str, *, typed: str, config: Mapping[str, Any]) -> str:

@@ -50,7 +50,8 @@ def pair_of(config: RunConfig, *, num_steps: int) -> Pair:
             raise EnvironmentProblem(f"parity: {obstacle}; set a smaller model.width or batch.context_tokens.")
     divided = steady.divided(steady.batch)
     of_rank = of_all = divided.sequences_per_micro_step
-    if _balances_experts(steady):
+    experts = steady.model.node("experts")
+    if experts is not None and experts.values.get("load_balance_weight"):
         of_rank, of_all = divided.sequences_per_rank, divided.sequences_per_step
         changed += [f"{MICRO_BATCH}={of_rank}"] if of_rank != divided.sequences_per_micro_step else []
     together = with_words(steady, [f"{MICRO_BATCH}={of_rank}"])
@@ -72,11 +73,6 @@ def require_comparable(config: RunConfig) -> None:
     raise ConfigurationError(
         f"strategy={config.strategy.word} cannot be compared with one process; must be {one_of(found)}."
     )
-
-
-def _balances_experts(config: RunConfig) -> bool:
-    experts = config.model.node("experts")
-    return experts is not None and bool(experts.values.get("load_balance_weight"))
 
 
 def _steady(config: RunConfig) -> RunConfig:

@@ -125,8 +125,9 @@ def _under_strategies(config: RunConfig) -> Iterator[Candidate]:
 
 def _sizes(config: RunConfig) -> Iterator[Words]:
     """Yield the words for each size of a strategy's groups; of one with every kind of group, for two kinds or more."""
-    settings = config.strategy.values
-    limits = {"tensor_size": config.trainer.devices, "expert_size": _num_experts(config)}
+    settings, experts = config.strategy.values, config.model.node("experts")
+    num_experts = int(experts.get("num_experts") or 1) if experts is not None else 1
+    limits = {"tensor_size": config.trainer.devices, "expert_size": num_experts}
     tried = {
         name: [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= min(most, limits.get(name, most))]
         for name, most in MOST.items()
@@ -144,11 +145,6 @@ def _sizes(config: RunConfig) -> Iterator[Words]:
                 for name, size in zip(tried, chosen, strict=True)
                 if size > 1 or settings[name] != 1
             )
-
-
-def _num_experts(config: RunConfig) -> int:
-    experts = config.model.node("experts")
-    return int(experts.get("num_experts") or 1) if experts is not None else 1
 
 
 def _strategies(config: RunConfig) -> list[str]:

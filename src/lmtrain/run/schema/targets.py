@@ -109,7 +109,7 @@ def slot_of(annotation: Any) -> Slot:
 
 def fits(found: Callable[..., Any], slot: Slot) -> bool:
     """Return whether a class or function gives a slot's kind."""
-    kinds = [_resolved(kind) for kind in slot.kinds]
+    kinds = [import_target(kind) if isinstance(kind, str) else kind for kind in slot.kinds]
     if isinstance(found, type):
         return any(_is_subclass(found, kind) for kind in kinds)
     if not inspect.isfunction(found):
@@ -137,13 +137,6 @@ def _classes(annotation: Any) -> list[Any]:
         return [kind for part in typing.get_args(annotation)[-1:] for kind in _classes(part)]
     is_kind = isinstance(annotation, NewType) or (isinstance(annotation, type) and annotation not in VALUES)
     return [annotation] if is_kind else []
-
-
-def _resolved(kind: Any) -> Any:
-    if not isinstance(kind, str):
-        return kind
-    module, _, name = kind.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 def _is_subclass(found: type, kind: Any) -> bool:
@@ -187,7 +180,8 @@ def find_target(name: str, *, key: str, allowed: Sequence[str] = (), slot: Slot 
     if not f"{found.__module__}.".startswith(packages):
         msg = f"{key}._target_={name} only passes on {found.__module__}.{attribute}, which is not allowed."
         raise ConfigurationError(msg)
-    if not (fits(found, slot) or (name.startswith(tuple(allowed)) and _says_nothing(found))):
+    says_nothing = inspect.isfunction(found) and "return" not in found.__annotations__
+    if not (fits(found, slot) or (name.startswith(tuple(allowed)) and says_nothing)):
         msg = f"{key}._target_={name} is of another kind: {key} takes {describe(slot)}"
         raise ConfigurationError(f"{msg}, a class of that kind or a function whose return annotation names it.")
     return found
@@ -220,11 +214,6 @@ def _not_allowed(name: str, *, key: str, packages: Sequence[str]) -> str:
         " code that you wrote yourself is allowed by --allow-target my_package. on the command line; where a file of"
         " someone else names this target, do not allow it."
     )
-
-
-def _says_nothing(found: Callable[..., Any]) -> bool:
-    """Return whether a function has no return annotation: accepted in code explicitly allowed by a person."""
-    return inspect.isfunction(found) and "return" not in found.__annotations__
 
 
 def _import_module(module_name: str, *, key: str, target: str) -> Any:

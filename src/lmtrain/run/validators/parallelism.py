@@ -191,7 +191,11 @@ def require_groups(config: RunConfig) -> None:
         instead = f"http://{lighthouse}" if re.fullmatch(r"[^/:]+:\d+", lighthouse) else ""
         raise wrong("trainer.lighthouse", "http://HOST:PORT, the address of torchft_lighthouse", lighthouse, instead)
     rule = "with trainer.lighthouse"
-    config.require_option(ModelSpread, _takes_steps_together, f"without stages and separate workers {rule}")
+    config.require_option(
+        ModelSpread,
+        lambda spread: spread.pipeline.num_stages == 1 and spread.meets_every_steps is None,
+        f"without stages and separate workers {rule}",
+    )
     if (objective := objective_facts(config)) is not None:
         raise wrong("task", f"pretrain or sft {rule}", objective.task, "task=sft")
     if config.module.target != OUR_MODULE[TARGET]:
@@ -199,7 +203,3 @@ def require_groups(config: RunConfig) -> None:
     for name in ("hours", "usd"):  # each group has a clock and a last step
         if getattr(config.budget, name) is not None:
             raise wrong(f"budget.{name}", f"null {rule}", getattr(config.budget, name), "budget=tokens")
-
-
-def _takes_steps_together(spread: ModelSpread) -> bool:
-    return spread.pipeline.num_stages == 1 and spread.meets_every_steps is None
