@@ -7,12 +7,10 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.builders.device import (
-    build_precision,
     require_no_unused_gpu,
 )
 from lmtrain.run.execution.build import build_run
 from lmtrain.run.stored_runs.job import Job
-from tests.configs import config_of
 
 MakeJob = Callable[..., Job]
 
@@ -44,18 +42,3 @@ def test_a_gpu_that_torch_cannot_use_is_refused_unless_hidden(tmp_path: Path, hi
             require_no_unused_gpu(environment, devices=tmp_path)
     else:
         require_no_unused_gpu(environment, devices=tmp_path)
-
-
-def precision(*words):
-    return build_precision(config_of(*words, "trainer.accelerator=cpu"))
-
-
-@pytest.mark.parametrize("name", ["fp32", "fp16_mixed", "bf16_mixed", "bf16_true"])
-def test_what_a_cpu_can_do_is_built(name):
-    assert precision(f"precision={name}").facts.name == name
-
-
-@pytest.mark.parametrize("name", ["tf32", "fp8"])
-def test_what_it_cannot_is_refused_although_it_can_be_planned(name):
-    with pytest.raises(ConfigurationError, match=f"precision={name} needs a GPU"):
-        precision(f"precision={name}")

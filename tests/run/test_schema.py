@@ -7,7 +7,6 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.schema.check import check_value
-from lmtrain.run.schema.node import instantiate
 from lmtrain.run.schema.signatures import (
     typed_alone,
 )
@@ -41,26 +40,6 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
         check_value("smal", Literal["small", "large"] | None, key="model.kind")
     with pytest.raises(ConfigurationError, match=r"Did you mean 'source\.paths=\[a\]'"):
         check_value("a", list[str], key="source.paths")
-
-
-FACTS = {"context": "the context", "num_ranks": 4, "compute_dtype": "bf16"}
-
-
-class BuiltPart:
-    """Takes some of the facts that are known late."""
-
-    def __init__(self, *, context: Any = None, num_ranks: int = 1, other: Any = None) -> None:
-        self.context, self.num_ranks, self.other = context, num_ranks, other
-
-
-def node(target: type, **settings: Any) -> dict[str, Any]:
-    return {"_target_": f"{__name__}.{target.__name__}", **settings}
-
-
-@pytest.mark.parametrize(("name", "more"), [("num_ranks", {}), ("other", {"other": 1})])
-def test_a_setting_that_would_be_overwritten_is_refused(name: str, more: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match=f"strategy.{name}=3 has no effect"):
-        instantiate(node(BuiltPart, **{name: 3}), key="strategy", facts=FACTS, **more)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from lmtrain.run.builders.device import build_precision
 from lmtrain.run.gate import check
 from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.validators.callbacks import require_passes
+from lmtrain.run.validators.callbacks import require_end, require_passes
 from lmtrain.run.validators.data import require_given, require_size_for_model
 from lmtrain.run.validators.optimizer import rate_line, require_settings
 from lmtrain.run.validators.parallelism import (
@@ -111,6 +111,14 @@ REFUSED: list[tuple[Rule, str, str, str]] = [
         r"must be one of .*, got validation/ema_loss",
     ),
     (require_passes, "", "callbacks.validation.every_steps=10", r"num_passes=4 and every_steps=10"),
+    (
+        require_end,
+        "budget.tokens=20K",
+        "callbacks=[early_stopping,validation]",
+        r"tokens=20.0K; keep .*token_budget of",
+    ),
+    (require_end, "budget=none budget.steps=3", "~callbacks.token_budget", r"steps=3; keep .*token_budget of"),
+    (require_end, "budget.hours=1", "callbacks.time_budget=null", r"at budget.hours=1; keep callbacks.time_budget of"),
     # ranks and groups
     (
         require_ranks,

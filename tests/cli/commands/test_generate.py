@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lmtrain.cli.commands import serve as verb
 from lmtrain.cli.commands.generate import generate
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from tests import tiny
@@ -73,18 +72,6 @@ def test_bytes_outside_utf8_and_answers_without_a_place_are_one_clear_error(fold
     prompts.write_text('{"prompt": "a"}')
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         generate([str(folder), "--prompts", str(prompts), "--out", str(tmp_path / "nowhere" / "out.jsonl")])
-
-
-def test_a_key_is_needed_where_others_reach_the_server(tmp_path):
-    assert verb.read_key(None, host="127.0.0.1") is None
-    assert verb.read_key(None, host="::1") is None
-    with pytest.raises(ConfigurationError, match=r"--host 0.0.0.0: .*--api-key-file"):
-        verb.read_key(None, host="0.0.0.0")
-    (tmp_path / "key").write_text("short\n")
-    with pytest.raises(ConfigurationError, match="a key of 16 characters"):
-        verb.read_key(tmp_path / "key", host="0.0.0.0")
-    (tmp_path / "key").write_text("a-key-of-sixteen-characters\n")
-    assert verb.read_key(tmp_path / "key", host="0.0.0.0") == "a-key-of-sixteen-characters"
 
 
 @pytest.mark.slow

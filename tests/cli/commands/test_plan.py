@@ -8,7 +8,6 @@ import pytest
 
 from lmtrain.cli.commands.plan import plan
 from lmtrain.errors import ConfigurationError
-from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning.plan import planned_runs
 
 SMALL = ["model=llama_tiny", "compile=none", "cluster=h100_8x", "batch.tokens_per_step=1M", "batch.context_tokens=1000"]
@@ -117,18 +116,6 @@ def test_what_cannot_be_is_refused(word: str, message: str) -> None:
     words = [*SMALL, f"run.cache={CACHE}", *([] if "budget" in word else ["budget.tokens=1M"]), word]
     with pytest.raises(ConfigurationError, match=message):
         plan(words)
-
-
-def test_a_run_without_a_checkpoint_is_refused_as_a_start(tmp_path: Path) -> None:
-    attempt = tmp_path / "a" / "attempts" / "1"
-    attempt.mkdir(parents=True)
-    job = {"config": compose_config(["model=llama_tiny"]), "overrides": [], "name": "a", "root": str(tmp_path)}
-    (attempt / "job.json").write_text(json.dumps(job))
-    (tmp_path / "a" / "plan.json").write_text(json.dumps({"parameters": {"total": 7, "trained": 7}}))
-    words = ["init_from=a", f"run.cache={CACHE}", "compile=none"]
-    for key in ("init_from", "resume"):
-        with pytest.raises(ConfigurationError, match=rf"{key}=a has no checkpoint yet; train it first \(run\.name=a\)"):
-            plan([f"{key}=a", *words[1:]])
 
 
 def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training() -> None:

@@ -5,7 +5,6 @@ import pytest
 
 from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION
 from lmtrain.cli.commands.scaling import scaling
-from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report import scaling_study
 from lmtrain.report.scaling_law import fit_law, optimum
 
@@ -63,10 +62,3 @@ def test_runs_of_one_name_in_two_sweeps_all_count(tmp_path: Path, capsys: pytest
     found = json.loads(capsys.readouterr().out)
     assert found["num_runs"] == 15
     assert found["left_out"].keys() == {"1e+18/going", "1e+19/going", "1e+20/going"}
-
-
-def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="4 finished runs are too few"):
-        scaling([str(sweep_of(tmp_path / "few", [1e18], [0.5, 1.0, 2.0, 4.0]))])
-    with pytest.raises(ConfigurationError, match="holds no run"):
-        scaling([str(tmp_path / "none")])

@@ -100,20 +100,3 @@ def test_a_run_that_must_go_on_has_begun(jobs: list[Job], named: list[str]) -> N
     (folder / "checkpoints" / "step_00000002").mkdir(parents=True)
     train(words)
     assert [Path(job.root) / job.name for job in jobs] == [folder.absolute()]
-
-
-def test_a_run_does_not_begin_in_a_sweep_s_folder(jobs: list[Job]) -> None:
-    Path("runs/cat").mkdir(parents=True)
-    Path("runs/cat/sweep.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder; choose another run\.name"):
-        train(["run.name=cat"])
-    with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder"):
-        train(["run.name=cat/mine"])
-    assert not jobs
-    Path("runs/cat/trial").mkdir()
-    Path("runs/cat/trial/status.json").write_text("{}")
-    assert train(["run.name=cat/trial"]) == 0  # one of its own goes on
-    Path("runs/pp/base").mkdir(parents=True)
-    Path("runs/pp/base/status.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match="pp holds other runs"):
-        train(["run.name=pp"])

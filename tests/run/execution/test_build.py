@@ -39,7 +39,6 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
         ),
         (["+trainer.precision=16-mixed"], "trainer.precision=16-mixed has no effect"),
         (["+strategy.num_ranks=4"], "strategy.num_ranks=4 has no effect"),
-        (["optimizer=adamw", "callbacks.checkpoint.keep_last=0"], "callbacks.checkpoint.keep_last=0 is below 1"),
     ],
 )
 def test_what_cannot_be_is_refused_in_our_words(tiny_job: MakeJob, overrides: list[str], message: str) -> None:

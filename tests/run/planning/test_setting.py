@@ -1,6 +1,5 @@
 import pytest
 
-from lmtrain.errors import ConfigurationError
 from lmtrain.run.planning.setting import planned_setting, speed_line
 from tests.configs import config_of
 
@@ -26,12 +25,3 @@ def test_every_precision_is_planned_with_its_own_peak_on_devices_that_are_not_he
     assert peak is not None
     assert peak.flops == pytest.approx(teraflops * 1e12)
     assert (speed_line(found) is not None) == (precision == "fp8")
-
-
-def test_a_strategy_of_one_rank_is_refused_on_several():
-    assert setting("strategy=single").num_ranks == 1
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^strategy: must be one for 8 ranks, got single. Did you mean one of strategy=auto, context, ddp, fsdp",
-    ):
-        setting("strategy=single", "cluster=h100_8x")

@@ -112,6 +112,7 @@ def test_a_missing_checkpoint_is_refused_with_those_kept(tmp_path: Path, path: s
     [
         ("pp/pipeline.json", "pp", r"pp is a pipeline's folder.*run\.name"),
         ("pp/base/status.json", "pp", r"pp holds other runs, as .*pp/base.*run\.name"),
+        ("cat/sweep.json", "cat/mine", r"cat is a sweep's folder.*run\.name"),
         ("notes/run.json", "notes/a/b", r"notes is a run's folder.*run\.name"),
         ("base/import.json", "base", r"base is an import's folder.*run\.name"),
     ],
