@@ -25,25 +25,24 @@ MAXIMUM_DIFF_CHARACTERS = 200_000
 
 @dataclass(frozen=True)
 class GitState:
-    """The running commit, None outside a repository, and the changes on top of it, cut at a bounded length."""
+    """The running commit, None where git knows none, and the changes on top of it, cut at a bounded length."""
 
-    commit: str | None
-    branch: str | None
-    dirty: bool | None
-    diff: str
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+    diff: str = ""
 
 
 def describe_git(folder: Path) -> GitState:
     """Read the state of the repository that a folder is in; no git and no repository are fine."""
     checkout = find_checkout(folder)
-    commit = None if checkout is None else checkout.commit()
-    if checkout is None or commit is None:
-        return GitState(commit=None, branch=None, dirty=None, diff="")
-    changes = checkout.changes(commit)
+    if checkout is None:
+        return GitState()
+    changes = checkout.changes()
     if changes is None:
-        return GitState(commit=commit, branch=checkout.branch, dirty=None, diff="")
+        return GitState(checkout.commit, checkout.branch)
     status, diff = changes
-    return GitState(commit=commit, branch=checkout.branch, dirty=bool(status.strip()), diff=_bounded(diff))
+    return GitState(checkout.commit, checkout.branch, dirty=bool(status.strip()), diff=_bounded(diff))
 
 
 def describe_versions() -> dict[str, str]:
