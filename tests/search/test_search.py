@@ -13,7 +13,7 @@ from lmtrain.search.space import (
     interval,
     require_space,
 )
-from lmtrain.search.study import JOURNAL, cut_unfinished_line, open_study
+from lmtrain.search.study import JOURNAL, open_study
 
 LR = Interval(low=1e-4, high=1e-2, is_log=True)
 OPTIMIZER = ListedValues(values=("adamw", "muon"))
@@ -93,7 +93,6 @@ def test_a_trial_of_a_killed_process_is_open_and_a_torn_line_is_cut(tmp_path: Pa
     assert resumed.unfinished() == [begun]
     resumed.end(begun[0], score=0.5)
     assert [trial.value for trial in open_study(tmp_path, NUMBERS, settings).study.trials] == [1.0, 0.5]
-    cut_unfinished_line(tmp_path / "none")
 
 
 def test_a_grid_is_drawn_in_order_once(tmp_path: Path) -> None:

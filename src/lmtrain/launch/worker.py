@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 
 from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS
@@ -67,16 +66,9 @@ def run_guarded(body: Callable[[], int], error_file: str | None) -> int:
         _record(error_file, str(error), error.exit_code, kind=type(error).__name__)
         return error.exit_code
     except BaseException as error:  # noqa: BLE001  the last place to report this rank's end
-        lines = traceback.format_exception(type(error), error, _beyond_this_file(error.__traceback__))
-        sys.stderr.write(redact_text("".join(lines)))
+        sys.stderr.write(redact_text(traceback.format_exc()))
         _record(error_file, f"{type(error).__name__}: {error}", 1, kind=type(error).__name__)
         return 1
-
-
-def _beyond_this_file(frames: TracebackType | None) -> TracebackType | None:
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
-        frames = frames.tb_next
-    return frames
 
 
 def _record(error_file: str | None, message: str, code: int, *, kind: str = "SystemExit") -> None:

@@ -17,6 +17,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.missing_package import install_command
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Space, grid_of
+from lmtrain.storage.durable import drop_torn_end
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -134,7 +135,9 @@ def open_study(folder: Path, space: Space, settings: SearchSettings) -> SearchSt
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     path = folder / JOURNAL
     lock: Any = _NoLock()  # Optuna's base class has no public name
-    cut_unfinished_line(path)
+    if path.exists():
+        with path.open("r+b") as journal:
+            drop_torn_end(journal.fileno())
     study = optuna.create_study(
         storage=JournalStorage(JournalFileBackend(str(path), lock_obj=lock)),
         study_name=NAME,
@@ -148,14 +151,3 @@ def open_study(folder: Path, space: Space, settings: SearchSettings) -> SearchSt
         for values in itertools.product(*grid.values()):
             study.enqueue_trial(dict(zip(grid, values, strict=True)), skip_if_exists=True)
     return SearchStudy(study=study, space=space, settings=settings)
-
-
-def cut_unfinished_line(path: Path) -> None:
-    """Cut a file after its last whole line."""
-    if not path.exists():
-        return
-    text = path.read_bytes()
-    whole = text.rfind(b"\n") + 1
-    if whole != len(text):
-        with path.open("r+b") as file:
-            file.truncate(whole)

@@ -9,9 +9,12 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
+
+from lmtrain.storage import foreign_json
 
 ASIDE = ".tmp"
+TAIL_BYTES: Final = 1 << 20
 
 
 def fsync(path: Path) -> None:
@@ -100,3 +103,23 @@ def clear_asides(folder: Path) -> None:
     """Delete the unfinished files of killed writers, at any depth; the caller keeps living writers out."""
     for left in folder.rglob(f".*{ASIDE}"):
         left.unlink(missing_ok=True)
+
+
+def drop_torn_end(descriptor: int) -> None:
+    """Cut what a crash left at the end of a JSON-lines file: half a line, or lines of zero bytes."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - TAIL_BYTES)
+    tail = os.pread(descriptor, size - start, start)
+    whole = tail[: tail.rfind(b"\n") + 1]
+    while whole and not _is_json(whole.splitlines()[-1]):
+        whole = whole[: whole[:-1].rfind(b"\n") + 1]
+    if len(whole) < len(tail):
+        os.ftruncate(descriptor, start + len(whole))
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        foreign_json.parse(line)
+    except ValueError:
+        return False
+    return True

@@ -18,11 +18,10 @@ from typing import Final, cast
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage import foreign_json
-from lmtrain.storage.durable import open_inside, write_durably
+from lmtrain.storage.durable import drop_torn_end, open_inside, write_durably
 
 CONTROL: Final = re.compile(rb"\\u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])")
 POLL_SECONDS = 0.05
-TAIL_BYTES: Final = 1 << 20
 MAY_PASS: Final = (errno.ENOSPC, errno.EDQUOT)
 FIXES: Final = {
     errno.ENOSPC: "free some space, or set run.root to a larger disk",
@@ -168,23 +167,3 @@ class LineFile:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def drop_torn_end(descriptor: int) -> None:
-    """Cut what a crash left at the end of a JSON-lines file: half a line, or lines of zero bytes."""
-    size = os.fstat(descriptor).st_size
-    start = max(0, size - TAIL_BYTES)
-    tail = os.pread(descriptor, size - start, start)
-    whole = tail[: tail.rfind(b"\n") + 1]
-    while whole and not _is_json(whole.splitlines()[-1]):
-        whole = whole[: whole[:-1].rfind(b"\n") + 1]
-    if len(whole) < len(tail):
-        os.ftruncate(descriptor, start + len(whole))
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        foreign_json.parse(line)
-    except ValueError:
-        return False
-    return True
