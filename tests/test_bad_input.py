@@ -34,23 +34,13 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     ("word", "parts"),
     [
         ("optimizer.lrr=1", ["optimizer.lrr=1", "Did you mean 'optimizer.lr=1'?"]),
-        ("modle=llama_tiny", ["modle", "Did you mean 'model=llama_tiny'?"]),
-        ("model._target_=os.system", ["model._target_=os.system is not allowed", "--allow-target my_package."]),
         ("model._target_=lmtrain.models.llama.Lama", ["has no Lama", "Did you mean 'Llama'?"]),
-        ("model.num_layers=many", ["model.num_layers=many is not a number", "20M"]),
         ("batch.micro_batch_sequences=3", ["batch.tokens_per_step=256 is not a multiple of 96", "Did you mean 288?"]),
-        (
-            "batch.context_tokens=65536 batch.tokens_per_step=65536",
-            ["batch.context_tokens: must be at most", "got 65536"],
-        ),
         ("tokenizer.vocab_size=200", ["tokenizer.vocab_size", "257", "200"]),
         ("resume=must", ["resume=must", "use resume=auto"]),
-        ("resume=nowhere", ["resume: must be auto", "got nowhere"]),
-        ("run.name=../b", ["run.name: must be a path", "'../b'"]),
         ("strategy=ddp trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes: must be 1 without a launcher"]),
         ("strategy=fsdp strategy.tensor_size=2", ["tensor_size is a setting of strategy=fsdp_tensor, mesh, tensor"]),
         ("strategy=tensor strategy.shard_size=2", ["unknown key strategy.shard_size", "hsdp, mesh"]),
-        ("seed=[1", ["seed=[1"]),
         ("=3", ["GROUP=OPTION"]),
         (
             "model.value_embedding_layers=3",
@@ -60,7 +50,6 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("run.root=s3://bucket/runs", ["run.root: must be a folder", "got s3://bucket/runs"]),
         ("profiler=torch", ["profiler must record at most 2 steps, got 5"]),
         ("data.folder.root=s3://bucket/data", ["folder of this machine"]),
-        ("precision=auto trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1"]),
         ("trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1. Did you mean 1"]),
     ],
 )
@@ -113,14 +102,6 @@ def test_shards_of_another_tokenizer_are_refused(attempt: Attempt, tmp_path: Pat
     code, message = attempt(*words)
     assert code == EXIT_DATA, message
     assert "tokenizer" in message
-
-
-def test_a_run_folder_that_cannot_be_written_is_refused(attempt: Attempt, tmp_path: Path) -> None:
-    (tmp_path / "full").write_text("a file in the way")
-    code, message = attempt("run.root=full")
-    assert code == EXIT_ENVIRONMENT, message
-    assert "full" in message
-    assert "run.root" in message
 
 
 def test_a_full_disk_is_refused_before_training(

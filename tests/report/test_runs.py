@@ -79,11 +79,6 @@ def test_a_run_in_brief_is_its_newest_figures(tmp_path: Path) -> None:
     assert (run.loss, run.bits_per_byte, run.scored_step, run.changed_at) == (4.25, 3.5, 0, 1000.0)
 
 
-@pytest.mark.parametrize(("code", "state"), [(143, "STOPPED"), (130, "STOPPED"), (137, "KILLED")])
-def test_a_clean_stop_is_told_from_a_kill(code: int, state: str, tmp_path: Path) -> None:
-    assert in_brief(write_run(tmp_path / "a", status=Status("KILLED", code))).status == state
-
-
 def test_a_fork_s_speed_begins_at_its_step():
     points = [Point(0.0, 21, 2100, {"speed/tokens_per_second": 100.0, "speed/timed_seconds": 10.0})]
     found = logged_speed(points, [], first_step=10)

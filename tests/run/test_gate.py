@@ -30,18 +30,15 @@ WRONG = {
     "trainer.devices=-1": r"trainer\.devices=-1 is below 1. Did you mean 1",
     "budget.tokens=0": r"budget\.tokens=0 must be above 0",
     "optimizer.lr=-1": r"optimizer\.lr must be at least 0 .* got -1",
-    "callbacks.checkpoint.keep_last=0": r"callbacks\.checkpoint\.keep_last=0 is below 1",
     # rules between values
     "batch.tokens_per_step=1000": r"tokens_per_step=1000 .*Did you mean 1024",
     "model.vocab_size=1": r"model\.vocab_size: must .*Did you mean 4096",
-    "strategy=single trainer.devices=2": r"^strategy: must be one for 2 ranks, got single",
-    "schedule.warmup_steps=4 schedule.warmup_fraction=null budget=steps budget.steps=3": r"longer than the run of 3",
     # places of this machine
     "run.name=a/../b": r"run\.name: must be a path",
     "run.root=/proc/runs": r"/proc/runs cannot be written",
     "run.root=here/a.txt/runs": r"here/a\.txt is a file",
     "resume=true": r"^resume: must be one of auto, must, never or a path, got True",
-    "resume=nowhere": r"resume: must be auto, must, never",
+    "resume=nowhere": r"resume: must be auto, must, never, .* got nowhere",
     "init_from=nowhere": r"init_from=nowhere ",
     "data=shards data.folder.path=nowhere": r"data folder nowhere does not exist",
     "source=files source.paths=[nowhere]": r"source\.paths: nowhere does not exist",
@@ -105,7 +102,6 @@ def test_a_root_that_is_closed_to_writing_is_refused(code: int, monkeypatch: pyt
     ("word", "pattern"),
     [
         ("+model.widht=8", r"model\.widht=8 .*'width'"),
-        ("+callbacks.checkpoint.keep=3", r"callbacks\.checkpoint\.keep=3 is not a setting"),
         ("+precision.stochastic_rounding=true", r"precision\.stochastic_rounding=True"),
     ],
 )
