@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def write_bomb(path: Path, *, num_rows: int, text_bytes: int, column: str = "text", as_numbers: bool = False) -> None:
-    """Write rows of one text, by its number in a dictionary; read as such where `as_numbers`."""
+def write_bomb(path: Path, *, num_rows: int, text_bytes: int) -> None:
+    """Write rows of one text, by its number in a dictionary."""
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * num_rows, pa.int32()), pa.array(["a" * text_bytes]))
-    table = pa.table({column: texts, "answer": pa.array([1] * num_rows)})
-    pq.write_table(table, path, compression="zstd", store_schema=as_numbers, row_group_size=num_rows)
+    table = pa.table({"text": texts, "answer": pa.array([1] * num_rows)})
+    pq.write_table(table, path, compression="zstd", store_schema=False, row_group_size=num_rows)
     assert path.stat().st_size < 1 << 15

@@ -191,16 +191,15 @@ def test_a_wrong_header_is_refused(tmp_path, how, message):
 SEQUENCES = [[1, 2, 3], [4], [5, 6]]
 
 
-def write_megatron(stem, *, code=8, version=1, magic=b"MMIDIDX\x00\x00", starts=(0, 1, 3), offsets=None):
-    dtype = {8: "<u2", 4: "<i4", 5: "<i8"}[code]
+def write_megatron(stem, *, code=8):
+    dtype = {8: "<u2", 4: "<i4"}[code]
     lengths = np.array([len(ids) for ids in SEQUENCES], "<i4")
-    if offsets is None:
-        offsets = (np.cumsum(lengths) - lengths) * np.dtype(dtype).itemsize
+    offsets = (np.cumsum(lengths) - lengths) * np.dtype(dtype).itemsize
+    starts = np.array([0, 1, 3], "<i8")
     stem.with_suffix(".bin").write_bytes(np.concatenate(SEQUENCES).astype(dtype).tobytes())
-    header = magic + struct.pack("<Q", version) + struct.pack("<B", code)
-    counts = struct.pack("<Q", len(lengths)) + struct.pack("<Q", len(starts))
-    arrays = lengths.tobytes() + np.array(offsets, "<i8").tobytes() + np.array(starts, "<i8").tobytes()
-    stem.with_suffix(".idx").write_bytes(header + counts + arrays)
+    header = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, code, len(lengths), len(starts))
+    arrays = lengths.tobytes() + offsets.astype("<i8").tobytes() + starts.tobytes()
+    stem.with_suffix(".idx").write_bytes(header + arrays)
     return stem
 
 

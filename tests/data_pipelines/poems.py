@@ -18,19 +18,18 @@ STAGES = (UnicodeRepair(), LengthFilter(), ExactDeduplication())
 class Poems(Source):
     """Made-up documents; `version` changes what the fingerprint says."""
 
-    def __init__(self, count=60, version="1", lines=9):
-        self.count, self.version, self.lines = count, version, lines
+    def __init__(self, version="1"):
+        self.version = version
 
     name = "poems"
 
     def fingerprint(self):
-        return f"{self.count} {self.version}"
+        return self.version
 
     def documents(self) -> Iterator[Document | Skipped]:
-        for number in range(self.count):
-            yield Document(
-                f"poem_{number}", f"Poem {number}\n" + f"roses are {number % 9}, <|end_of_text|> ünd\r\n" * self.lines
-            )
+        for number in range(60):
+            lines = f"roses are {number % 9}, <|end_of_text|> ünd\r\n" * 9
+            yield Document(f"poem_{number}", f"Poem {number}\n{lines}")
 
 
 class Recorder(TokenizerSpec):
@@ -51,27 +50,19 @@ class Recorder(TokenizerSpec):
         return {"kind": "recorder"}
 
 
-def request(
-    *, source=None, spec=None, stages=STAGES, validation_fraction=0.1, token_budget=None, shard_tokens=2000, rule="hash"
-):
-    """Return a request for poems."""
-    return BuildRequest(
+def make(folder, *, source=None, spec=None, token_budget=None, num_processes=0):
+    """Fill a folder with poems."""
+    folder.mkdir(exist_ok=True)
+    request = BuildRequest(
         source=source or Poems(),
-        stages=stages,
+        stages=STAGES,
         spec=spec or BytePairSpec(vocab_size=300),
-        held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=0.1, rule=rule),
-        shard_tokens=shard_tokens,
+        held_out=HeldOut(validation_fraction=0.1, test_fraction=0.1),
+        shard_tokens=2000,
         token_dtype="uint16",
         token_budget=token_budget,
     )
-
-
-def make(folder, *, num_processes=0, allow_short=False, **asked):
-    """Fill a folder with poems."""
-    folder.mkdir(exist_ok=True)
-    asked = request(**asked)
-    engine = LocalEngine(num_processes=0)
-    Build(asked, engine, num_processes, allow_short)(folder)
+    Build(request, LocalEngine(num_processes=0), num_processes)(folder)
     return folder
 
 

@@ -104,7 +104,7 @@ def test_tasks_that_failed_are_run_again_and_the_others_are_not(tmp_path, num_pr
     assert (tmp_path / "task_2").exists()
 
 
-STAGES_CLUSTER_ENGINE = [UnicodeRepair(), LengthFilter(), ExactDeduplication(num_tasks=2)]
+FEW = [UnicodeRepair(), LengthFilter(), ExactDeduplication(num_tasks=2)]
 
 
 def run_cluster_engine(plan):
@@ -115,9 +115,7 @@ def run_cluster_engine(plan):
 
 
 @pytest.mark.parametrize("num_tasks", [1, 3, NUM_PIECES, 1000])
-@pytest.mark.parametrize(
-    "stages", [STAGES_CLUSTER_ENGINE, [], [ExactDeduplication(num_tasks=5)]], ids=["all", "none", "exact"]
-)
+@pytest.mark.parametrize("stages", [FEW, [], [ExactDeduplication(num_tasks=5)]], ids=["all", "none", "exact"])
 def test_jobs_give_what_one_stream_gives_however_many_tasks_read(tmp_path, num_tasks, stages):
     expected = list(LocalEngine()(Planted(), stages, folder=tmp_path / "local"))
     plan = plan_jobs(Planted(), stages, tmp_path / "cluster", num_tasks=num_tasks)
@@ -125,7 +123,6 @@ def test_jobs_give_what_one_stream_gives_however_many_tasks_read(tmp_path, num_t
     assert run_cluster_engine(plan) == expected
 
 
-STAGES_SLURM = [UnicodeRepair(), LengthFilter(), ExactDeduplication(num_tasks=3)]
 # A queue that runs each array at once, where it is submitted, task after task, and forgets it.
 SBATCH = """#!{python}
 import os, subprocess, sys
@@ -171,25 +168,18 @@ def slurm(tmp_path, monkeypatch):
     return tmp_path
 
 
-def engine(**settings):
-    return SlurmEngine(**{"partition": "cpu", "poll_seconds": 0.01, "setup": "true", **settings})
-
-
 @pytest.mark.slow
 def test_on_a_queue_it_gives_what_the_local_engine_gives(slurm):
-    expected = list(LocalEngine()(Planted(), STAGES_SLURM, folder=slurm / "local"))
-    assert list(engine(num_tasks=3)(Planted(), STAGES_SLURM, folder=slurm / "a")) == expected
+    expected = list(LocalEngine()(Planted(), FEW, folder=slurm / "local"))
+    engine = SlurmEngine(partition="cpu", num_tasks=3, poll_seconds=0.01, setup="true")
+    assert list(engine(Planted(), FEW, folder=slurm / "a")) == expected
     submitted = [line for line in (slurm / "submitted").read_text().splitlines() if "RUN_OFFSET" in line]
     names = [line.split("job-name=")[1].split()[0] for line in submitted]
     assert names == ["lmtrain_read_and_clean", "lmtrain_exact_hashes", "lmtrain_exact_duplicates"]
     assert "--dependency" not in submitted[0]
     assert all("--dependency=afterok:40" in line for line in submitted[1:])
-    again = list(engine(num_tasks=3)(Planted(), STAGES_SLURM, folder=slurm / "a"))
-    assert again == expected
+    assert list(engine(Planted(), FEW, folder=slurm / "a")) == expected
     assert len((slurm / "submitted").read_text().splitlines()) == 6, "finished jobs are not submitted again"
-
-
-STAGES_RAY = [UnicodeRepair(), LengthFilter(), ExactDeduplication(num_tasks=2)]
 
 
 @pytest.fixture
@@ -210,6 +200,6 @@ def ray(monkeypatch):
 
 @pytest.mark.slow
 def test_on_ray_it_gives_what_the_local_engine_gives(tmp_path, ray, capsys):
-    expected = list(LocalEngine()(Planted(), STAGES_RAY, folder=tmp_path / "local"))
-    assert list(RayEngine(num_tasks=3)(Planted(), STAGES_RAY, folder=tmp_path / "a")) == expected
+    expected = list(LocalEngine()(Planted(), FEW, folder=tmp_path / "local"))
+    assert list(RayEngine(num_tasks=3)(Planted(), FEW, folder=tmp_path / "a")) == expected
     assert capsys.readouterr().out == "connected to auto\n"

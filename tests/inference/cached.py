@@ -2,10 +2,11 @@
 
 import torch
 
+from lmtrain.inference import engine as engine_module
 from lmtrain.inference.cache import cached_sdpa
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
-from lmtrain.inference.sampling import Sampling, generate
+from lmtrain.inference.sampling import Sampling, choose, generate
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
@@ -63,6 +64,16 @@ def write(an_engine, requests):
     while not an_engine.is_idle:
         an_engine.step()
     return generations
+
+
+def let_say(monkeypatch, *tokens):
+    """Let a model say given tokens, then its likeliest ones."""
+    script = iter(tokens)
+
+    def next_token(logits, sampling, **of):
+        return next(script, None) or choose(logits, sampling, **of)
+
+    monkeypatch.setattr(engine_module, "choose", next_token)
 
 
 def uncached(model, prompt, num_new_tokens):

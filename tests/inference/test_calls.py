@@ -4,15 +4,13 @@ import re
 
 import pytest
 
-from lmtrain.inference import engine as engine_module
 from lmtrain.inference.cache import cached_sdpa
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.inference.sampling import choose
 from lmtrain.models.llama import Llama
 from lmtrain.tokenizers.chat import chat_style
-from tests.inference.cached import LLAMA, noisy
+from tests.inference.cached import LLAMA, let_say, noisy
 from tests.tokenizers.conversations import byte_tokenizer
 
 CALLS = {
@@ -36,22 +34,7 @@ def tokens_of(model, text):
     return [token for part in parts for token in ([names[part]] if part in names else part)] + [*model.end_ids]
 
 
-@pytest.fixture
-def says(monkeypatch):
-    """Let a model say given tokens, then the likeliest ones."""
-
-    def say(*tokens):
-        script = iter(tokens)
-
-        def next_token(logits, sampling, **of):
-            return next(script, None) or choose(logits, sampling, **of)
-
-        monkeypatch.setattr(engine_module, "choose", next_token)
-
-    return say
-
-
-def written(model, style, said):
+def written(model):
     calls = chat_style(model.tokenizer).calls.of(model.tokenizer.special_tokens)
     request = Request(prompt=[5], num_new_tokens=200, end_ids=model.end_ids, calls=calls)
     (generation,) = model.engine(EngineLimits(num_texts=1)).write([request])
@@ -59,11 +42,11 @@ def written(model, style, said):
 
 
 @pytest.mark.parametrize(("style", "words"), [("lmtrain", "I count."), ("chatml", "I count."), ("llama3", "")])
-def test_calls_are_read_as_training_writes_them_and_are_not_shown(says, style, words):
+def test_calls_are_read_as_training_writes_them_and_are_not_shown(monkeypatch, style, words):
     model = loaded(style)
     said = b"\n".join([*([words.encode()] if words else []), CALLS[style]])
-    says(*tokens_of(model, said))
-    generation = written(model, style, said)
+    let_say(monkeypatch, *tokens_of(model, said))
+    generation = written(model)
     assert (generation.text.strip(), generation.finish_reason) == (words, "tool_calls")
     assert [(call.name, call.arguments) for call in generation.calls] == [("add", {"to": "12"})]
 
@@ -81,8 +64,8 @@ def test_calls_are_read_as_training_writes_them_and_are_not_shown(says, style, w
         ("llama3", b'See {"name": 1}'),
     ],
 )
-def test_words_that_are_no_call_are_shown(says, style, said):
+def test_words_that_are_no_call_are_shown(monkeypatch, style, said):
     model = loaded(style)
-    says(*tokens_of(model, said))
-    generation = written(model, style, said)
+    let_say(monkeypatch, *tokens_of(model, said))
+    generation = written(model)
     assert (generation.text, generation.finish_reason, generation.calls) == (said.decode(), "stop", [])

@@ -4,7 +4,7 @@ import pytest
 
 from lmtrain.errors import DataError
 from lmtrain.interop.hf_config import DEFAULTS, read_config, write_config
-from lmtrain.interop.model_settings import build, complete
+from lmtrain.interop.model_settings import complete
 from tests.interop.families import random_model
 from tests.interop.test_hf_export import OURS, settings_of
 
@@ -140,20 +140,6 @@ def test_gpt2_s_activation_is_gelu_by_tanh_or_exact(activation, approximate):
 
 @pytest.mark.parametrize("name", OURS)
 def test_reading_what_was_written_gives_the_same_model(name):
-
     config = write_config(complete(settings_of(name)))
     read = read_config(config).settings
     assert write_config(complete(read)) == config | {"initializer_range": 0.02}
-    ours, again = build(settings_of(name)), build(read)
-    shapes = [{name: tensor.shape for name, tensor in model.state_dict().items()} for model in (ours, again)]
-    assert shapes[0].items() <= shapes[1].items()
-
-
-@pytest.mark.parametrize(
-    "option", ["gpt2_124m", "llama_3_1_8b", "qwen_3_0_6b", "mistral_7b", "mixtral_8x7b", "olmoe_1b_7b"]
-)
-def test_published_shapes_can_be_exported(option):
-    from lmtrain.run.compose.compose import compose_config
-
-    config = write_config(complete(compose_config([f"model={option}"])["model"]))
-    assert config["model_type"] in option.replace("_", "")

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
-from lmtrain.inference import engine
 from lmtrain.inference.generation import Request
-from lmtrain.inference.sampling import choose
+from lmtrain.serving.body import ChatBody, CompletionBody
+from tests.inference.cached import let_say
 from tests.serving.served import CONTEXT, served, small_model
 
 TOOL: dict[str, Any] = {
@@ -60,23 +60,11 @@ def test_openais_other_forms_of_the_same_request_are_taken(theirs):
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
 
 
-@pytest.fixture
-def says(monkeypatch):
-    """Let the model say given tokens, then its likeliest ones."""
-
-    def say(*tokens):
-        script = iter(tokens)
-        chosen = lambda logits, sampling, **of: next(script, None) or choose(logits, sampling, **of)  # noqa: E731
-        monkeypatch.setattr(engine, "choose", chosen)
-
-    return say
-
-
 @pytest.mark.parametrize("stream", [False, True])
-def test_calls_of_the_user_s_tools_come_back_to_the_user(theirs, says, stream):
+def test_calls_of_the_user_s_tools_come_back_to_the_user(theirs, monkeypatch, stream):
     specials = small_model().tokenizer.special_tokens
     call = [specials["<|tool_call_start|>"], *b'{"name": "weather", "arguments": {"city": "Ulm"}}']
-    says(*b"I look.", *call, specials["<|tool_call_end|>"], 256)
+    let_say(monkeypatch, *b"I look.", *call, specials["<|tool_call_end|>"], 256)
     asked = {**HELLO, "max_tokens": 100, "tools": [TOOL]}
     answer = theirs.chat.completions.create(model="small", stream=stream, **asked)
     if stream:
@@ -245,34 +233,15 @@ def test_refusals_have_their_own_status(client):
     assert client.get("/v1/nothing").status_code == 404
 
 
+KEYS = sorted({*ChatBody.model_fields, *CompletionBody.model_fields, "type", "role", "content"})
+
+
 @given(
     st.one_of(
         st.binary(max_size=60),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
-            lambda inner: (
-                st.lists(inner, max_size=3)
-                | st.dictionaries(
-                    st.sampled_from(
-                        [
-                            "prompt",
-                            "messages",
-                            "input",
-                            "type",
-                            "tools",
-                            "n",
-                            "stop",
-                            "seed",
-                            "logit_bias",
-                            "temperature",
-                            "role",
-                            "content",
-                        ]
-                    ),
-                    inner,
-                    max_size=4,
-                )
-            ),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
             max_leaves=8,
         ).map(lambda value: json.dumps(value).encode()),
     )

@@ -17,14 +17,6 @@ from lmtrain.tokenizers.base import (
 from lmtrain.tokenizers.bpe import BytePairTokenizer, train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
-TEXT = "The same words, 12345 times; <|end_of_text|> ünd 世界\r\n"
-
-
-@pytest.fixture(params=["byte_level", "bpe"], scope="module")
-def tokenizer(request):
-    made = {"byte_level": ByteLevelTokenizer, "bpe": lambda: train_byte_pairs([TEXT] * 9, vocab_size=300)}
-    return made[request.param]()
-
 
 @given(st.text())
 def test_text_survives_a_round_trip(text):
