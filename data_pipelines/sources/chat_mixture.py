@@ -16,14 +16,13 @@ from typing import Any, Final, final
 
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.find_files import fingerprint_files, walk
-from data_pipelines.sources.hf_dataset import Wanted, find_dataset
+from data_pipelines.sources.hf_dataset import Wanted, find_dataset, read_rows
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.accounting.quantities import format_count
 from lmtrain.data.dataset_folder import notify
 from lmtrain.data.text_files import local_file
-from lmtrain.errors import LMTRAIN_ERRORS, DataError, EnvironmentProblem
+from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
-from lmtrain.storage.damage import one_line
 from lmtrain.tokenizers.question_forms import choice_question, letters_of
 
 VERSION: Final = 1  # raised when the same settings come to make other conversations
@@ -138,15 +137,9 @@ PLACES: Final[Mapping[str, tuple[str | None, str, Callable[[Mapping[str, Any]], 
 
 def _rows_of(wanted: Wanted, *, label: str) -> Items:
     """Yield the rows of a data set as conversations."""
-    number = -1
-    try:
-        for number, row in enumerate(find_dataset(wanted, cache=None).as_streaming_dataset(split=wanted.split)):
-            yield _document(f"{label}:{number}", PLACES[label][2], row)
-    except LMTRAIN_ERRORS:
-        raise
-    except (OSError, ValueError) as problem:
-        kind = DataError if wanted.is_local or isinstance(problem, ValueError) else EnvironmentProblem
-        raise kind(f"{wanted.typed} cannot be read after row {number + 1:,}: {one_line(problem)}.") from problem
+    rows = find_dataset(wanted, cache=None).as_streaming_dataset(split=wanted.split)
+    for number, row in enumerate(read_rows(wanted, rows)):
+        yield _document(f"{label}:{number}", PLACES[label][2], row)
 
 
 def _document(name: str, read: Callable[[Any], Messages], row: Any) -> Document | Skipped:

@@ -115,7 +115,7 @@ class HuggingFaceDataset(Source):
     def documents(self) -> Iterator[Document | Skipped]:
         """Yield each row's document under its number in the order of reading."""
         self._num_read, reading = 0, Reading()
-        for row in self._read(self._open()):
+        for row in read_rows(self._wanted, self._open(), streaming=self._streaming):
             self._num_read += 1
             content = self._shape.content({name: without_nulls(value) for name, value in row.items()}, reading)
             yield require_good(document_of(f"{self.name}:{self._num_read - 1}", content), self._on_bad_row)
@@ -137,9 +137,9 @@ class HuggingFaceDataset(Source):
                 with bounded_memory():
                     builder.download_and_prepare()
             except Exception as problem:  # of pyarrow, of `datasets`, of the network's package
-                raise self._unreadable(problem) from problem
+                raise _unreadable(self._wanted, 0, problem) from problem
             rows = builder.as_dataset(split=self._wanted.split)
-        columns = rows.column_names or list(next(iter(self._read(rows)), {}))
+        columns = rows.column_names or list(next(read_rows(self._wanted, rows, streaming=self._streaming), {}))
         if columns:
             self._shape.require_in(columns, table=self._wanted.name)
             rows = rows.select_columns([name for name in columns if name in self._shape.wanted])
@@ -148,28 +148,32 @@ class HuggingFaceDataset(Source):
         buffer: dict[str, Any] = {"buffer_size": SHUFFLE_BUFFER_DOCUMENTS} if self._streaming else {}
         return rows.shuffle(seed=self._shuffle_seed, **buffer)
 
-    def _read(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        waiting = iter(rows)
-        try:
-            while True:
-                # Downloaded rows are mapped, and count as addresses; a stream decodes whatever a hostile file asks for.
-                with bounded_memory() if self._streaming else nullcontext():
-                    row = next(waiting, None)
-                if row is None:
-                    return
-                yield row
-        except Exception as problem:  # of pyarrow, of `datasets`, of the network's package
-            raise self._unreadable(problem) from problem
-
-    def _unreadable(self, problem: BaseException) -> DataError | EnvironmentProblem:
-        reason = problem.__cause__ or problem  # `datasets` names its reason as its cause
-        what = f"source.name={self._wanted.name} cannot be read after row {self._num_read:,}: {one_line(reason)}"
-        if self._wanted.is_local or isinstance(reason, (ValueError, MemoryError)):
-            return DataError(f"{what}. Correct the file, or read it with source=files, which skips bad rows.")
-        return EnvironmentProblem(f"{what}. The same command continues from there.")
-
 
 hugging_face_dataset_facts = SourceFacts.of_columns
+
+
+def read_rows(wanted: Wanted, rows: Iterable[dict[str, Any]], *, streaming: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a dataset; a failure of its packages or its files is one line."""
+    waiting, num_read = iter(rows), 0
+    try:
+        while True:
+            # Downloaded rows are mapped, and count as addresses; a stream decodes whatever a hostile file asks for.
+            with bounded_memory() if streaming else nullcontext():
+                row = next(waiting, None)
+            if row is None:
+                return
+            num_read += 1
+            yield row
+    except Exception as problem:  # of pyarrow, of `datasets`, of the network's package
+        raise _unreadable(wanted, num_read, problem) from problem
+
+
+def _unreadable(wanted: Wanted, num_read: int, problem: BaseException) -> DataError | EnvironmentProblem:
+    reason = problem.__cause__ or problem  # `datasets` names its reason as its cause
+    what = f"{wanted.typed} cannot be read after row {num_read:,}: {one_line(reason)}"
+    if wanted.is_local or isinstance(reason, (ValueError, MemoryError)):
+        return DataError(f"{what}. Correct the file, or read it with source=files, which skips bad rows.")
+    return EnvironmentProblem(f"{what}. The same command continues from there.")
 
 
 def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:

@@ -19,7 +19,7 @@ from data_pipelines.stages.pieces import read_items
 from data_pipelines.stages.split import TRAIN, place_of
 from data_pipelines.stages.stage import content_of
 from data_pipelines.work_folder import WorkFolder
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import wrong
 from lmtrain.tokenizers.base import CHAT_TOKENS, END_OF_TEXT, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import require_room, train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -154,8 +154,8 @@ class FolderSpec(FixedSpec):
         """
         tokenizer = load_tokenizer(self.path, end_of_text=self._end_of_text)
         if self._asked not in (None, tokenizer.vocab_size):
-            rule = f"must be {tokenizer.vocab_size}, as of the tokenizer in {self.path}"
-            raise ConfigurationError(f"tokenizer.vocab_size: {rule}, got {self._asked}.")
+            size = f"{tokenizer.vocab_size}, as of the tokenizer in {self.path}"
+            raise wrong("tokenizer.vocab_size", size, self._asked)
         return tokenizer
 
 

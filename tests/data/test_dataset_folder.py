@@ -8,14 +8,12 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lmtrain.data.dataset_folder import build_folder, require_whole
-from lmtrain.data.manifest import Manifest
-from lmtrain.data.shard_writer import ShardWriter, write_manifest
-from lmtrain.data.shards import Dataset, open_dataset
+from lmtrain.data.shards import Dataset
 from lmtrain.errors import DataError, EnvironmentProblem
+from tests.data.documents import make_dataset
 
 SLOW_BUILD = """
 import sys, time
@@ -97,22 +95,13 @@ def test_the_second_of_two_waits_for_the_first(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-IDS = np.arange(12) % 10
 FILES = ["train_00000.ds", "train_00001.ds", "train_00000.ds.index"]
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
     """Two shards of six ids."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    writer = ShardWriter(folder, split="train", dtype="uint16", shard_tokens=6)
-    writer.append(IDS, np.array([6, 12]))
-    splits = {"train": writer.close(text_bytes=12)}
-    write_manifest(
-        folder, Manifest(name="t", dtype="uint16", vocab_size=10, tokenizer_fingerprint="f" * 64, splits=splits)
-    )
-    return open_dataset(folder)
+    return make_dataset(tmp_path / "tiny", [6, 6], shard_tokens=6)
 
 
 def flip_a_bit(path: Path) -> None:

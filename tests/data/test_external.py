@@ -97,12 +97,6 @@ def ends_of(file):
     return file.read_ends()
 
 
-def write(path, *, ids=(1, 2, 9, 3, 9), ends=(3, 5), dtype="<u2"):
-    path.write_bytes(np.array(ids, dtype).tobytes())
-    path.with_name(f"{path.name}.index").write_bytes(np.array(ends, "<u8").tobytes())
-    return path
-
-
 @pytest.fixture(scope="module")
 def tokenizer_path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizer")

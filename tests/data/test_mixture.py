@@ -102,7 +102,7 @@ def test_a_source_that_is_none_is_refused(sources, message):
         ([{"from": 0, "weights": {"web": 1}}], r"data\.schedule\.0\.from: must be a fraction of the run after 0"),
         ([{"from": 1.5, "weights": {"web": 1}}], r"from: .* got 1\.5"),
         ([{"from": x, "weights": {"web": 1}} for x in (0.9, 0.5)], r"schedule\.1\.from: .*after 0\.9"),
-        ([{"weights": {"web": 1}}], r"from: .* got None"),
+        ([{"weights": {"web": 1}}], r"from: .* got null"),
         ([{"from": 0.9, "weights": {"mth": 1}}], r"weights\.mth: .*Did you mean 'math'"),
         ([{"from": 0.9, "weights": {"math": -1}}], r"schedule\.0\.weights\.math: must be a number"),
         ([{"from": 0.9, "weights": {}}], r"data\.schedule\.0\.weights: must be above 0 .* got web=0, math=0"),

@@ -7,9 +7,7 @@ import os
 import pytest
 
 from data_pipelines.sources.files import Files
-from data_pipelines.sources.find_files import (
-    find_files,
-)
+from data_pipelines.sources.find_files import find_files
 from lmtrain.errors import DataError
 
 ROWS = [{"text": "one", "id": 1}, {"text": "two", "id": 2}]
@@ -56,17 +54,13 @@ def test_validation_paths_come_first_and_only_they_name_a_split(tmp_path):
 SUFFIXES = frozenset({".txt", ".md"})
 
 
-def names(*paths):
-    return [file.name for file in find_files(paths, suffixes=SUFFIXES).files]
-
-
 def test_a_folder_without_text_says_what_it_holds(tmp_path):
     for name in ("a.pdf", "b.pdf", "c"):
         (tmp_path / name).write_bytes(b"\0x")
     with pytest.raises(
         DataError, match=r"holds no text file: 2 \.pdf, 1 binary files without a suffix\. .*source\.more_suffixes"
     ):
-        names(str(tmp_path))
+        find_files([str(tmp_path)], suffixes=SUFFIXES)
 
 
 def test_text_without_a_suffix_is_taken_from_a_folder_and_all_else_is_counted(tmp_path):

@@ -143,11 +143,6 @@ def test_prose_is_judged_alike_by_the_rules_of_datatrove():
         assert (judged is True) == (reason(GopherQuality(), text) is None)
 
 
-def reason_repetition(text, **limits):
-    item = GopherRepetition(**limits).look_at(Document("a", text))
-    return item.reason if isinstance(item, Skipped) else None
-
-
 def different_lines(count):
     return prose(5, 4 * count).split("\n")
 
@@ -167,7 +162,7 @@ def different_lines(count):
     ],
 )
 def test_it_says_which_rule_is_broken(text, expected):
-    assert reason_repetition(text) == expected
+    assert reason(GopherRepetition(), text) == expected
 
 
 @pytest.mark.parametrize(
@@ -178,8 +173,8 @@ def test_a_third_that_has_stood_there_before_is_a_third(num_words, most, expecte
     phrase = [f"w{number:02d}" for number in range(10)]
     others = [f"o{number:02d}" for number in range(10)]
     text = " ".join([*phrase, *others, *phrase])
-    limits = {"max_top_phrase_fractions": {}, "max_repeated_phrase_fractions": {num_words: most}}
-    assert reason_repetition(text, **limits) == expected
+    stage = GopherRepetition(max_top_phrase_fractions={}, max_repeated_phrase_fractions={num_words: most})
+    assert reason(stage, text) == expected
 
 
 def corpus(count=400, different=150):

@@ -17,7 +17,7 @@ from lmtrain.data.interleave import Placed, ScheduledInterleave, turns_per_perio
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.rows import RowBatch, Rows
 from lmtrain.data.shards import DTYPES, Dataset, open_dataset
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import ConfigurationError, DataError, suggest, wrong
 
 EXAMPLE = "data.sources.web.path=FOLDER data.sources.web.weight=0.7"
 
@@ -71,8 +71,7 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
         _require_keys(given, ("from", "weights"), key)
         start, named = given.get("from"), given.get("weights") or {}
         if not isinstance(start, int | float) or not phases[-1].start < start < 1:
-            rule = f"must be a fraction of the run after {phases[-1].start:g} and before 1"
-            raise ConfigurationError(f"{key}.from: {rule}, got {start}.")
+            raise wrong(f"{key}.from", f"a fraction of the run after {phases[-1].start:g} and before 1", start)
         _require_keys(named, tuple(sources), f"{key}.weights")
         weights = {name: _weight(named.get(name, 0.0), key=f"{key}.weights.{name}") for name in sources}
         phases.append(Phase(start=float(start), weights=weights))
@@ -119,13 +118,9 @@ def _require_turns(phases: Sequence[Phase]) -> None:
 
 
 def _weight(value: Any, *, key: str) -> float:
-    try:
-        weight = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        weight = math.nan
-    if not 0 <= weight < math.inf:
-        raise ConfigurationError(f"{key}: must be a number of at least 0, got {value}.")
-    return weight
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise wrong(key, "a number of at least 0", value)
+    return float(value)
 
 
 @dataclass(frozen=True, kw_only=True)

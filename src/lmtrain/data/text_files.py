@@ -19,7 +19,7 @@ from typing import Any, cast, final
 import fsspec
 import pyarrow as pa
 
-from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.errors import LMTRAIN_ERRORS, DataError, EnvironmentProblem, wrong
 from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.storage.damage import one_line
 
@@ -254,9 +254,7 @@ def store_problems(address: str) -> Generator[None, None, None]:
         raise EnvironmentProblem(f"source.paths: {address} cannot be reached: {problem.__cause__}.") from problem
     except Exception as problem:
         if "Protocol not known" in str(problem):
-            raise ConfigurationError(
-                f"source.paths: must be a path or an address of a store, got {address}."
-            ) from problem
+            raise wrong("source.paths", "a path or an address of a store", address) from problem
         why = f"{type(problem).__name__}: {one_line(problem)}"
         raise EnvironmentProblem(f"source.paths: {address} cannot be reached: {why}.") from problem
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from lmtrain.data.named_files import read_named_rows
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import ConfigurationError, DataError, suggest, wrong
 from lmtrain.evaluation.scored_rows import BATCH_TOKENS, RowScore, ScoredRow, score_rows
+from lmtrain.inference.engine import num_common
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.damage import refuse_damage
@@ -114,11 +115,11 @@ def rows_of(task: CoreTask, items: Sequence[Item], index: int, *, encode: Encode
         texts.insert(0, texts[0].removesuffix(items[index]["continuation"]).strip())
     rows = [[begin_id, *ids] for ids in encode(texts)]
     if task.kind == "language_modeling":
-        return [_scored(rows[1], _num_common(rows))]
+        return [_scored(rows[1], num_common(rows))]
     if task.kind == "multiple_choice":
-        start = _num_common(rows)
+        start = num_common(rows)
         return [_scored(row, start) for row in rows]
-    num_shared = _num_common([row[::-1] for row in rows])
+    num_shared = num_common([row[::-1] for row in rows])
     return [_scored(row, len(row) - num_shared) for row in rows]
 
 
@@ -128,12 +129,6 @@ def is_right(task: CoreTask, item: Item, scores: Sequence[RowScore]) -> bool:
         return scores[0].is_likeliest
     means = [score.mean_nats for score in scores]
     return means.index(min(means)) == item["gold"]
-
-
-def _num_common(rows: Sequence[Sequence[int]]) -> int:
-    """Return how many ids all rows have in common from their beginning."""
-    shortest = min(len(row) for row in rows)
-    return next((i for i in range(shortest) if len({row[i] for row in rows}) > 1), shortest)
 
 
 def _solved(task: CoreTask, item: Item) -> str:
@@ -231,7 +226,5 @@ def _drawn(task: CoreTask, max_items: int | None) -> list[Item]:
     items = task.items()
     random.Random(ORDER_SEED).shuffle(items)
     if max_items is not None and max_items <= task.num_shots:
-        raise ConfigurationError(
-            f"--max-items: must be above {task.num_shots}, the examples of {task.label}; got {max_items}."
-        )
+        raise wrong("--max-items", f"above {task.num_shots}, the examples of {task.label}", max_items)
     return items[:max_items]

@@ -5,6 +5,7 @@ tokens that it shares with an earlier one. Used by `lmtrain generate`, `chat`, `
 N tokens of several texts one after the other, L texts read to their end, V vocabulary.
 """
 
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -135,7 +136,7 @@ class TextEngine:
     def _place(self, generation: Generation) -> None:
         """Give a text a slot with the tokens it shares with the text of any slot, but for its last one."""
         wanted = generation.tokens[generation.begins_at : -1]
-        shared = [0 if other is None else _num_shared(wanted, other.cached_tokens) for other in self._texts]
+        shared = [0 if other is None else num_common([wanted, other.cached_tokens]) for other in self._texts]
         source = max(range(len(shared)), key=shared.__getitem__)
         can_share = self.model.shares_beginnings and not generation.request.scores_prompt
         num_shared = shared[source] if can_share and shared[source] >= FEWEST_SHARED else 0
@@ -215,13 +216,6 @@ def _beginning(generation: Generation) -> tuple[int, ...] | None:
     return tuple(tokens[:-1]) if len(tokens) > FEWEST_SHARED else None
 
 
-def _num_shared(first: list[int], second: list[int]) -> int:
-    """Return how many tokens two texts have in common from their beginning, by comparing ever smaller pieces."""
-    same, most = 0, min(len(first), len(second))
-    while same < most:
-        middle = (same + most + 1) // 2
-        if first[same:middle] == second[same:middle]:
-            same = middle
-        else:
-            most = middle - 1
-    return same
+def num_common(texts: Sequence[list[int]]) -> int:
+    """Return how many tokens all texts have in common from their beginning."""
+    return len(os.path.commonprefix(texts))  # noqa: RUF071  (of lists)

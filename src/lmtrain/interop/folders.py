@@ -3,7 +3,6 @@
 A new folder is never written over an existing one, and never half written.
 """
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +10,7 @@ from typing import Any, Final
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.models.transformers_config import plain_settings
 from lmtrain.storage.damage import read_object
-from lmtrain.storage.hashed_folder import aside_of, write_atomically
+from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.storage.hub import asking_hub
 
 WITHOUT_EFFECT: Final = frozenset(
@@ -76,8 +75,4 @@ def require_free(path: Path, *, name: str) -> None:
 def make_folder(final: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a folder, afterwards visible as `final` with a manifest of its files, whole or absent."""
     require_free(final, name="OUT")
-    try:
-        write_atomically(final, facts={}, write=write)
-    except BaseException:
-        shutil.rmtree(aside_of(final), ignore_errors=True)
-        raise
+    write_atomically(final, facts={}, write=write)

@@ -36,10 +36,6 @@ KEPT_WORDS = 1_000  # of each thread: the 10,000 of tokenizers grow to 260 MB wh
 HERE = {"localhost", "127.0.0.1", "::1"}
 
 
-class ModelNotFound(RequestRefused):
-    """Another model than the served one."""
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
@@ -98,7 +94,7 @@ class Service:
 
     def _require_name(self, name: str) -> None:
         if name != self._loaded.name:
-            raise ModelNotFound("model", f"must be {self._loaded.name}, got {name[:80]}.", code="model_not_found")
+            raise RequestRefused("model", f"must be {self._loaded.name}, got {name[:80]}.", code="model_not_found")
 
     async def chat(self, request: Request) -> Response:
         """Go on with a conversation."""
@@ -198,7 +194,7 @@ async def _refuse(request: Request, problem: Exception) -> Response:
                 message = f"{request.method} {request.url.path} is not supported; use POST /v1/chat/completions."
         case QueueFull():
             status, headers = 429, {"Retry-After": "1"}
-        case ModelNotFound():
+        case RequestRefused(code="model_not_found"):
             status = 404
         case EngineFailed():
             status = 503

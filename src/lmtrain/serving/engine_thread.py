@@ -158,8 +158,7 @@ class Exchange:
             async with aclosing(self.pieces()) as pieces:
                 async for index, delta in pieces:
                     if delta.text or delta.finish_reason or delta.score:
-                        for event in writing.more(index, delta):
-                            yield _event(event)
+                        yield _event(writing.more(index, delta))
         except EngineFailed as problem:
             yield _event(error(str(problem), kind="server_error"))
         for event in writing.end(self._generations):

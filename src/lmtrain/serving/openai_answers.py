@@ -41,13 +41,13 @@ class Writing:
             elif self.echoes:
                 yield self._chunk(index, {"text": self._prompt(generation), "logprobs": None}, None)
 
-    def more(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
-        """Yield the chunk of an addition to a text."""
+    def more(self, index: int, delta: Delta) -> dict[str, Any]:
+        """Return the chunk of an addition to a text."""
         said: dict[str, Any] = {"delta": {"content": delta.text}} if self.is_chat else {"text": delta.text}
         if delta.finish_reason is not None and self.is_chat:
             said["delta"] |= self._calls(delta.generation)
         said["logprobs"] = None if delta.score is None else self._scores([delta.score])
-        yield self._chunk(index, said, delta.finish_reason)
+        return self._chunk(index, said, delta.finish_reason)
 
     def end(self, generations: Sequence[Generation]) -> Iterator[dict[str, Any]]:
         """Yield the chunk of token counts, without a text."""

@@ -32,9 +32,11 @@ def write_atomically(final: Path, *, facts: dict[str, Any], write: Callable[[Pat
         start_aside(aside)
         write(aside)
         commit(aside, final, facts=facts)
-    except (OSError, RuntimeError) as problem:  # torch turns ENOSPC into a RuntimeError
+    except BaseException as problem:
         shutil.rmtree(aside, ignore_errors=True)
-        raise not_written(final, str(problem)) from problem
+        if isinstance(problem, (OSError, RuntimeError)):  # torch turns ENOSPC into a RuntimeError
+            raise not_written(final, str(problem)) from problem
+        raise
 
 
 def not_written(final: Path, problem: str) -> EnvironmentProblem:
