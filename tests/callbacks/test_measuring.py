@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmtrain.accounting.model.model_shape import AttentionShape
 from lmtrain.callbacks.communication import EXPERTS, Activity, exposed_shares
 from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.throughput import Throughput
@@ -97,7 +98,7 @@ def train_of_ledger(run, *callbacks, **settings):
 
 
 def seconds_of(row):
-    return {kind: value for kind, value in row.items() if kind not in ("name", "start", "step", "tokens")}
+    return {kind: value for kind, value in row.items() if kind not in ("name", "start", "step", "tokens", "flops")}
 
 
 def test_every_reading_adds_up_to_the_clock(make_run):
@@ -107,6 +108,30 @@ def test_every_reading_adds_up_to_the_clock(make_run):
     for row in rows:
         clock = row["start"] - run.context.events.stopwatch.started_at
         assert sum(seconds_of(row).values()) == pytest.approx(clock, abs=0.01)
+
+
+def test_flops_are_of_the_documents_that_were_trained_on(make_run):
+    documents = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [0, 1, 2, 2, 2, 2, 3, 3]], dtype=torch.int32)
+
+    class Attends(TinyModel):
+        def shape(self):
+            window = AttentionShape(num_heads=2, head_width=4, window_tokens=3)
+            state = AttentionShape(num_heads=1, head_width=4, state_flops=7)
+            return replace(super().shape(), attention=(window, AttentionShape(num_heads=1, head_width=4), state))
+
+    class Masked(CausalLMModule):
+        def training_step(self, batch, batch_idx):
+            return super().training_step(TokenBatch(batch, documents=documents), batch_idx)
+
+    shape = Attends().shape()
+    run = make_run(steps=3, accumulation_micro_steps=2, shape=shape)  # micro-batches of two rows
+    module = run.module(Attends())
+    module.__class__ = Masked
+    rows = train_of_ledger(run, module=module)
+    pairs = [(row, i, j) for row in documents.tolist() for i in range(8) for j in range(i + 1) if row[i] == row[j]]
+    seen = {3: sum(i - j < 3 for _, i, j in pairs), None: len(pairs)}
+    a_micro_step = 6 * 2 * 8 * seen[3] + 6 * 1 * 8 * seen[None] + 16 * (6 * shape.num_matmul_parameters + 3 * 7)
+    assert {row["step"]: row["flops"] for row in rows} == {step: 2 * step * a_micro_step for step in (0, 2, 3)}
 
 
 def test_time_is_booked_on_what_took_it(make_run, let_pass):

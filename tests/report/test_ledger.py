@@ -62,6 +62,19 @@ def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_pa
     assert "with loss" not in text_of(read_ledger(write(tmp_path / "b")))
 
 
+def test_flops_of_the_real_batches_have_their_own_utilization(tmp_path):
+    counted = [
+        row(0, start=1005.0, tokens=0, flops=0.0),
+        row(20, start=1045.0, tokens=18_000, flops=9e10, compute=40.0),
+    ]
+    ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))
+    assert (ledger.own.flops, ledger.to_json()["flops"]) == (9e10, 9e10)
+    assert ledger.mfu("batch", "computing") == pytest.approx(9e10 / 40 / (2 * 1e9)), "tokens without loss too"
+    assert "by the documents and windows of the batches" in text_of(ledger)
+    before = read_ledger(write(tmp_path / "b"))
+    assert (before.mfu("batch", "computing"), before.to_json()["flops"]) == (None, None)
+
+
 def test_every_rate_of_a_fork_is_over_its_own_tokens_and_seconds(tmp_path):
     ledger = read_ledger(write_fork(tmp_path / "a"))
     assert (ledger.step, ledger.own.tokens, ledger.own.all_tokens) == (40, 20_000, 20_000), "20 of the 40 steps"

@@ -7,6 +7,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.profilers import PassThroughProfiler
 from typing_extensions import override
 
+from lmtrain.accounting.model.flops import trained_flops
 from lmtrain.tracking.events import ACCOUNTS
 from lmtrain.training.context import RunCallback, RunContext
 from lmtrain.training.intervals import StepInterval
@@ -17,17 +18,17 @@ from lmtrain.training.time_profiler import TimeProfiler
 class Ledger(RunCallback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    An evaluation's compilation counts as compilation. The tokens with loss of this process are written too,
-    unless a failure ends it between two readings. The first rank also logs each kind's share and the goodput (the
-    share of computing) of this attempt, and as a worker its sent bytes of deltas. It belongs after the other callbacks,
-    to count their work.
+    An evaluation's compilation counts as compilation. The tokens with loss of this process, and in a run the FLOPs of
+    its real batches by the documents of their rows, are written too, unless a failure ends it between two readings. The
+    first rank also logs each kind's share and the goodput (the share of computing) of this attempt, and as a worker its
+    sent bytes of deltas. It belongs after the other callbacks, to count their work.
     """
 
     def __init__(self, *, every_steps: int = 10, context: RunContext | None = None) -> None:
         super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.ledger.every_steps"))
         self._second_step = 0  # of this process
         self._compiled_before = 0.0  # the first step, in evaluations: seconds
-        self._counted: tuple[int, int] | None = None  # a step, and the tokens with loss until it
+        self._counted: tuple[int, int, float] | None = None  # a step; tokens with loss and FLOPs of attention until it
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -42,7 +43,7 @@ class Ledger(RunCallback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._second_step = trainer.global_step + 2
         self._compiled_before = self._stopwatch.seconds()["compile"]
-        self._counted = trainer.global_step, 0
+        self._counted = trainer.global_step, 0, 0.0
         self._write(trainer.global_step)
 
     @override
@@ -83,7 +84,8 @@ class Ledger(RunCallback):
         return self.context is not None and bool(self.context.plan.is_compiled)
 
     def _count(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._counted = trainer.global_step, self.steps_of(trainer, module).trained_tokens
+        steps = self.steps_of(trainer, module)
+        self._counted = trainer.global_step, steps.trained_tokens, steps.attention_flops
 
     def _part_first_step(self, most: float) -> None:
         """Count at most `most` seconds of the first step as training, the rest as compilation or else as set-up."""
@@ -95,9 +97,19 @@ class Ledger(RunCallback):
 
     def _write(self, step: int) -> dict[str, float]:
         seconds: dict[str, float] = {kind: round(spent, 6) for kind, spent in self._stopwatch.seconds().items()}
-        counted = {"tokens": self._counted[1]} if self._counted and self._counted[0] == step else {}
+        counted = self._counted_until(step) if self._counted and self._counted[0] == step else {}
         self.run.events.mark("ledger", step=step, **counted, **seconds)
         return seconds
+
+    def _counted_until(self, step: int) -> dict[str, float]:
+        assert self._counted is not None
+        _, tokens, attention_flops = self._counted
+        if self.context is None:
+            return {"tokens": tokens}
+        plan, num_steps = self.context.plan, step - (self._second_step - 2)
+        num_tokens, context_tokens = num_steps * plan.batch.tokens_per_step, plan.batch.context_tokens
+        flops = trained_flops(plan.shape, num_tokens, context_tokens, attention_flops=attention_flops)
+        return {"tokens": tokens, "flops": flops}
 
     def _log(self, step: int, seconds: dict[str, float], sent: dict[str, float]) -> None:
         total = sum(seconds.values())

@@ -12,11 +12,11 @@ from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, LEVER
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.attempts import OVER, READING, event_rows, first_rank_events
-from lmtrain.report.runs.facts import RunRecord
+from lmtrain.report.runs.facts import BATCH, RunRecord
 from lmtrain.report.runs.find import nearest_words
 from lmtrain.tracking.events import ACCOUNTS, TRACED
 
-FORMULAS: Final = ("palm", "causal")
+FORMULAS: Final = ("palm", "causal", BATCH)
 UTILIZATION: Final = "utilization"
 COMMUNICATION: Final = "communication"  # waits for slower ranks are on this account
 SLOW: Final = 1.1  # times the median of the ranks
@@ -209,6 +209,7 @@ class RunLedger(RunRecord):
             "all_tokens": own_steps * self.own.tokens_per_step,
             "forked_from": None if fork is None else {"run": fork.run, "is_gone": fork.is_gone} | inherited,
             "trained_share": self.own.trained_share,
+            "flops": self.own.flops,
             "attempts": self.time.num_attempts,
             "wall_seconds": self.time.wall_seconds,
             "seconds": dict(self.time.seconds),

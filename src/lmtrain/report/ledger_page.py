@@ -68,13 +68,15 @@ def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
     utilization = {formula: {over: ledger.mfu(formula, over) for over in ledger.speeds} for formula in FORMULAS}
     mfu = {formula: speed_words(shares, "{:.1%}".format) for formula, shares in utilization.items()}
     rows += [(f"MFU ({formula})", words) for formula, words in mfu.items() if words]
+    if (flops := ledger.own.flops) is not None:
+        rows.append(("FLOPs", f"{flops:.4g}, by the documents and windows of the batches"))
     peak = ledger.plan.get("peak", {})
     if peak.get("flops") is not None:
         devices = f"{ledger.mean_devices:.3g} device{'s' * (ledger.mean_devices != 1)}"
         rows.append(("peak", f"{peak['flops'] / 1e12:.4g} TFLOP/s x {devices} ({peak.get('source', 'unknown')})"))
     if ledger.own.trained_share < 1:
         share = f"{1 - ledger.own.trained_share:.1%} of the tokens computed: padding, prompts"
-        rows.append(("without loss", f"{share}; speeds and MFU leave them out"))
+        rows.append(("without loss", f"{share}; speeds and MFU but the batch's leave them out"))
     projected = ledger.usd_of(ledger.projected_device_seconds)
     if ledger.usd is not None and projected is not None:
         so_far, whole = (format_quantity(amount, "usd") for amount in (ledger.usd, projected))

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.model.flops import seen_token_flops
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
@@ -101,6 +102,7 @@ class CausalLMModule(pl.LightningModule):
             outer=outer,
             objective=objective,
             scales_loss=scales_loss,
+            seen_flops=seen_token_flops(model.shape()),  # before ranks share it out
         )
         self._micro_steps, self._data_rank = batch.accumulation_micro_steps, batch.data_rank
         self.total_steps = total_steps

@@ -31,7 +31,8 @@ One of rewards (GRPO) writes there too: the loader reads questions ahead, and th
 written inside `share_of`, with the weights that `settle` left.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -40,6 +41,7 @@ from torch.optim import Optimizer
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.documents import token_positions
 from lmtrain.models.head import Loss, LossTotal
 from lmtrain.models.mixture_of_experts import balance, balanced_layers
 from lmtrain.optim.fused import can_fold, fold_into_step
@@ -62,7 +64,8 @@ class OptimizerStep:
 
     `spikes` decides on the steps to take back. `scales_loss`: the precision skips steps whose gradient is not finite.
     `outer` is the step of all ranks together, where each of them is a worker. `objective` takes the place of the loss
-    of next tokens.
+    of next tokens. `seen_flops` are a token's of attention to one that it sees, by window, for the account of rows with
+    documents.
     """
 
     model: LanguageModel
@@ -77,6 +80,7 @@ class OptimizerStep:
     scales_loss: bool = False
     outer: OuterStep | None = None
     objective: Objective | None = None
+    seen_flops: Mapping[int | None, float] = field(default_factory=dict[int | None, float])
 
     def __post_init__(self) -> None:
         """Look up the constants of all steps."""
@@ -97,8 +101,20 @@ class OptimizerStep:
             self._collected.append(training_tokens(batch))
             return self._collected[-1].inputs.new_zeros((), dtype=torch.float32)
         total, loss = self.share_of(batch)
-        self.metrics.add_micro_step(total)
+        documents = batch.documents if isinstance(batch, TokenBatch) else None
+        self.metrics.add_micro_step(total, self._attention_flops(documents))
         return loss
+
+    def _attention_flops(self, *rows: Tensor | None) -> Tensor | None:
+        """Count FLOPs of attention by the documents [B, T] of micro-batches, float64 []; None without documents."""
+        found = [
+            flops * (seen if window is None else seen.clamp(max=window)).sum(dtype=torch.float64)
+            for documents in rows
+            if documents is not None
+            for seen in [token_positions(documents) + 1]
+            for window, flops in self.seen_flops.items()
+        ]
+        return torch.stack(found).sum() if found else None
 
     def share_of(self, batch: Tensor | TokenBatch) -> tuple[Sums, Tensor]:
         """Return a micro-batch's sums, and the scalar to differentiate."""
@@ -115,7 +131,8 @@ class OptimizerStep:
             loss.backward(*arguments, **settings)
         elif len(self._collected) == self.batch.accumulation_micro_steps:
             total = self._whole_step.run(self._collected, self.loss, scale=1 / self.batch.tokens_per_step)
-            self.metrics.add_micro_step(total)
+            flops = self._attention_flops(*(one.documents for one in self._collected))
+            self.metrics.add_micro_step(total, flops)
             self._collected = []
 
     def prepare(self, step: int, total_steps: int) -> None:

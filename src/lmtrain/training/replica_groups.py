@@ -36,7 +36,7 @@ from lmtrain.parallel.gradients import local_part
 from lmtrain.parallel.rank_reports import bit_sums, on_all_ranks
 from lmtrain.parallel.sharded_strategy import FullyShardedStrategy
 from lmtrain.training.step_loop import StepLoop
-from lmtrain.training.step_metrics import StepSums
+from lmtrain.training.step_metrics import summed
 
 _LOG = logging.getLogger(__name__)
 KEY: Final = "trainer.lighthouse"
@@ -90,7 +90,7 @@ class ReplicaGroups:
                 f"{KEY}: the replica groups must have one configuration and the same weights, got others before step "
                 f"{step + 1}; give every group the same command but for run.name."
             )
-        self._module.step_metrics.add_micro_step(StepSums(*parts[-1]))
+        self._module.step_metrics.add_micro_step(summed(parts[-1]))
 
     def end(self) -> None:
         """Leave the groups."""

@@ -21,7 +21,7 @@ class StepRecord:
     """One optimizer step: mean loss in nats per token over all micro-batches and ranks, and the gradient's norm.
 
     `was_skipped` says that it changed nothing, being a spike; `is_spike`, that it is one and was made. `num_tokens`
-    carried loss; without any the loss is NaN.
+    carried loss; without any the loss is NaN. `attention_flops` are by the documents of its rows, 0 without them.
     `time` in unix seconds is when the host was through with its gradients.
     """
 
@@ -32,6 +32,7 @@ class StepRecord:
     was_skipped: bool = False
     is_spike: bool = False
     num_tokens: int = field(default=1, compare=False)
+    attention_flops: float = field(default=0.0, compare=False)
     further: tuple[float, ...] = field(default=(), compare=False)
     time: float = field(default=0.0, compare=False)
 
@@ -40,11 +41,13 @@ class StepSums(NamedTuple):
     """Nats and valid tokens of a step over all micro-batches and ranks: scalars on the device, of any type.
 
     `further` [K] are an objective's own sums: the divisor, the examples, and measures over these; None without them.
+    `attention_flops` are of the tokens that each one sees, None where rows have no documents.
     """
 
     nats: Tensor
     num_tokens: Tensor
     further: Tensor | None = None
+    attention_flops: Tensor | None = None
 
     @property
     def divisor(self) -> Tensor:
@@ -74,13 +77,14 @@ def fetch(steps: Sequence[FinishedStep], *, takes_back: bool) -> list[StepRecord
     rows = [
         (
             *(one.sums.nats, one.sums.num_tokens, one.gradient_norm, none if one.skip is None else one.skip),
+            none if one.sums.attention_flops is None else one.sums.attention_flops,
             *(one.sums.divisor, *(() if one.sums.further is None else one.sums.further)),
         )
         for one in steps
     ]
     read: list[list[float]] = torch.stack([torch.stack(one).double() for one in zip(*rows, strict=True)]).T.tolist()
     records: list[StepRecord] = []
-    for step, (nats, tokens, norm, flag, divisor, *further) in zip(steps, read, strict=True):
+    for step, (nats, tokens, norm, flag, flops, divisor, *further) in zip(steps, read, strict=True):
         _, examples, *totals = further or (0.0, 0.0)
         records.append(
             StepRecord(
@@ -88,6 +92,7 @@ def fetch(steps: Sequence[FinishedStep], *, takes_back: bool) -> list[StepRecord
                 was_skipped=bool(flag) and takes_back,
                 is_spike=bool(flag) and not takes_back,
                 num_tokens=int(tokens),
+                attention_flops=flops,
                 further=tuple(total / examples if examples else math.nan for total in totals),
                 time=step.time,
             )
@@ -97,12 +102,24 @@ def fetch(steps: Sequence[FinishedStep], *, takes_back: bool) -> list[StepRecord
 
 def over_workers(steps: Sequence[FinishedStep], *, num_workers: int) -> list[FinishedStep]:
     """Return steps of this worker with the sums and the mean gradient norm of all workers: one all-reduce."""
-    own = torch.stack([torch.stack([*one.sums[:2], one.gradient_norm]).double() for one in steps])
+    own = torch.stack([torch.cat([_values(one.sums), one.gradient_norm.double().view(1)]) for one in steps])
     distributed.all_reduce(own)
     return [
-        one._replace(sums=StepSums(nats, num_tokens), gradient_norm=norms / num_workers)
-        for one, (nats, num_tokens, norms) in zip(steps, own, strict=True)
+        one._replace(sums=summed(values[:-1]), gradient_norm=values[-1] / num_workers)
+        for one, values in zip(steps, own, strict=True)
     ]
+
+
+def summed(values: Tensor) -> StepSums:
+    """Return sums over others from nats, tokens and, if counted, the FLOPs of attention: [2 or 3]."""
+    nats, num_tokens, *flops = values
+    return StepSums(nats, num_tokens, None, *flops)
+
+
+def _values(sums: StepSums) -> Tensor:
+    """Return nats, tokens and, if counted, the FLOPs of attention: float64 [2 or 3]."""
+    flops = [] if sums.attention_flops is None else [sums.attention_flops]
+    return torch.stack([one.double() for one in (*sums[:2], *flops)])
 
 
 def _further(sums: StepSums) -> list[Tensor]:
@@ -123,13 +140,16 @@ class StepMetrics:
         self._finished: list[FinishedStep] = []
         self._last_step: FinishedStep | None = None
         self._followers: list[list[StepRecord]] = []
-        self._drained_tokens = 0
+        self._drained_tokens, self._drained_flops = 0, 0.0
         self.num_groups = 1  # jobs that train these steps together
         self._first_step_tokens: int | None = None
 
-    def add_micro_step(self, total: LossTotal | ObjectiveSums | StepSums) -> None:
-        """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
-        self._micro_steps.append(StepSums(total.nats.detach(), total.num_tokens, getattr(total, "further", None)))
+    def add_micro_step(
+        self, total: LossTotal | ObjectiveSums | StepSums, attention_flops: Tensor | None = None
+    ) -> None:
+        """Remember one micro-batch's summed loss, valid tokens and FLOPs [], without leaving the device."""
+        further: Tensor | None = getattr(total, "further", None)
+        self._micro_steps.append(StepSums(total.nats.detach(), total.num_tokens, further, attention_flops))
 
     @property
     def last_step(self) -> FinishedStep | None:
@@ -154,6 +174,12 @@ class StepMetrics:
         return self._drained_tokens + sum(int(one.sums.num_tokens.item()) for one in self._finished)
 
     @property
+    def attention_flops(self) -> float:
+        """Return those of all finished steps by the documents of their rows, as `trained_tokens`; 0 without them."""
+        counted = (one.sums.attention_flops for one in self._finished)
+        return self._drained_flops + sum(float(flops.item()) for flops in counted if flops is not None)
+
+    @property
     def first_step_tokens(self) -> int:
         """Return those of the first step, timed by nobody; no read after a drain."""
         if self._first_step_tokens is None:
@@ -161,9 +187,9 @@ class StepMetrics:
         return self._first_step_tokens
 
     def take_micro_steps(self) -> Tensor:
-        """Return this rank's nats and valid tokens of the open step, float64 [2], and forget its micro-batches."""
+        """Return this rank's part of the open step for `summed`, float64 [2 or 3], and forget its micro-batches."""
         taken, self._micro_steps = self._micro_steps, []
-        return torch.stack([torch.stack(one[:2]).double() for one in taken]).sum(dim=0)
+        return torch.stack([_values(one) for one in taken]).sum(dim=0)
 
     def reduce_micro_steps(self) -> StepSums:
         """Return the sums of the open step, over its micro-batches and the ranks of this worker.
@@ -175,12 +201,14 @@ class StepMetrics:
         self._micro_steps.clear()
         if not (others or is_distributed):
             return first
-        flat = [torch.cat([torch.stack(one[:2]).double(), *_further(one)]) for one in (first, *others)]
+        flat = [torch.cat([_values(one), *_further(one)]) for one in (first, *others)]
         totals = torch.stack(flat).sum(dim=0)
         if is_distributed:
             distributed.all_reduce(totals)
             totals = totals if self._num_copies == 1 else totals / self._num_copies
-        return StepSums(totals[0], totals[1], None if first.further is None else totals[2:])
+        num = 2 if first.attention_flops is None else 3
+        further = None if first.further is None else totals[num:]
+        return StepSums(totals[0], totals[1], further, *totals[2:num])
 
     def finish_step(
         self, step: int, *, sums: StepSums, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
@@ -214,6 +242,7 @@ class StepMetrics:
             finished = over_workers(finished, num_workers=self._num_workers)
         records = fetch(finished, takes_back=self._takes_back)
         self._drained_tokens += sum(record.num_tokens for record in records)
+        self._drained_flops += sum(record.attention_flops for record in records)
         if self._first_step_tokens is None:
             self._first_step_tokens = records[0].num_tokens
         for follower in self._followers:

@@ -10,6 +10,7 @@ import pytest
 from lmtrain.cli.commands.audit import audit
 from lmtrain.cli.commands.data import data
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.ledger import read_ledger
 from tests import tiny
 
 STEPS, SEQUENCES, CONTEXT = 6, 8, 96  # documents have 512 tokens
@@ -52,20 +53,27 @@ def test_the_weights_before_a_step_give_its_text_the_logged_loss(
     assert losses == sorted(losses, reverse=True)
 
 
+def _audited(run: Path, step: int, capsys: pytest.CaptureFixture[str]) -> str:
+    assert audit([str(run), "--step", str(step), "--json"]) == 0
+    return capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_an_audit_counts_the_documents_of_the_very_step_over_all_ranks(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lengths = [one["num_tokens"] for one in shown(capsys, str(runs / "masked"), "--step", "2")["documents"]]
-    assert audit([str(runs / "masked"), "--step", "2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(_audited(runs / "masked", 2, capsys))
     pairs = sum(length * (length + 1) // 2 for length in lengths)
     heads_times_widths = 2 * 32  # of two layers with one head
     assert found["flops"]["attention scores"]["batch"] == pytest.approx(12 * heads_times_widths * pairs)
     assert found["batch"]["documents"] == len(lengths) > SEQUENCES
     assert found["pace"]["num_devices"] == 2
     assert 0 < found["mfu"]["this batch"] < 1
+    steps = [json.loads(_audited(runs / "masked", step, capsys))["flops"] for step in range(1, STEPS + 1)]
+    flops = sum(group["batch"] for step in steps for group in step.values())
+    assert read_ledger(runs / "masked").own.flops == pytest.approx(flops, rel=1e-12)
 
 
 @pytest.mark.slow

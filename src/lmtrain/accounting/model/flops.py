@@ -49,12 +49,27 @@ def state_flops(shape: ModelShape) -> int:
     return 3 * sum(layer.state_flops or 0 for layer in shape.attention)
 
 
+def seen_token_flops(shape: ModelShape) -> dict[int | None, float]:
+    """Return a token's FLOPs of attention to each one that it sees, by window, without layers of a state."""
+    found: dict[int | None, float] = {}
+    for layer in shape.attention:
+        if layer.state_flops is None:
+            found[layer.window_tokens] = found.get(layer.window_tokens, 0.0) + _attention_flops(layer, 1.0)
+    return found
+
+
 def mask_flops(shape: ModelShape, context_tokens: int, *, documents: Mapping[int, float] | None = None) -> float:
     """Count the FLOPs of a token's attention to the tokens that it sees, a mean over those of `documents`."""
-    layers = [layer for layer in shape.attention if layer.state_flops is None]
-    windows = {layer.window_tokens for layer in layers}
-    seen = {window: causal_tokens(context_tokens, window_tokens=window, documents=documents) for window in windows}
-    return sum(_attention_flops(layer, seen[layer.window_tokens]) for layer in layers)
+    return sum(
+        flops * causal_tokens(context_tokens, window_tokens=window, documents=documents)
+        for window, flops in seen_token_flops(shape).items()
+    )
+
+
+def trained_flops(shape: ModelShape, num_tokens: int, context_tokens: int, *, attention_flops: float = 0.0) -> float:
+    """Count the FLOPs of real tokens; `attention_flops` were counted by their documents, 0: each row is one."""
+    attention = attention_flops or num_tokens * mask_flops(shape, context_tokens)
+    return num_tokens * (product_flops(shape) + state_flops(shape)) + attention
 
 
 def block_forward_flops(shape: ModelShape, *, num_block_parameters: int, seen: float) -> int:

@@ -39,13 +39,14 @@ def kind_words(kind: str) -> str:
 class StopwatchReading:
     """The stopwatch at a step: seconds by kind since the attempt began, and the moment, in unix seconds.
 
-    `tokens` carried loss since then; None where nobody counted.
+    `tokens` carried loss since then, and `flops` were those of the real batches; None where nobody counted.
     """
 
     step: int
     time: float
     seconds: Mapping[str, float]
     tokens: int | None = None
+    flops: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +160,22 @@ def _redone_from(attempts: Sequence[Attempt]) -> list[int | None]:
 
 def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float:
     """Return the share of computed tokens with loss, 1 where it was not counted; padding has none."""
+    counted, num_steps = _last_counts(attempts)
+    return sum(one.tokens or 0 for one in counted) / (num_steps * tokens_per_step) if num_steps else 1.0
+
+
+def flops_per_step(attempts: Sequence[Attempt]) -> float | None:
+    """Return the mean FLOPs of the real batches, None where they were not counted."""
+    counted, num_steps = _last_counts(attempts)
+    known = bool(num_steps) and all(one.flops is not None for one in counted)
+    return sum(one.flops or 0.0 for one in counted) / num_steps if known else None
+
+
+def _last_counts(attempts: Sequence[Attempt]) -> tuple[list[StopwatchReading], int]:
+    """Return each attempt's last reading with counts, and the steps of all of them."""
     counted = [(attempt.readings[0].step, each) for attempt in attempts
                for each in [reading for reading in attempt.readings if reading.tokens is not None][-1:]]  # fmt: skip
-    computed = sum(last.step - first for first, last in counted) * tokens_per_step
-    return sum(last.tokens or 0 for _, last in counted) / computed if computed else 1.0
+    return [last for _, last in counted], sum(last.step - first for first, last in counted)
 
 
 def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from lmtrain.accounting.observed.time_accounts import Attempt, StopwatchReading, trained_share
+from lmtrain.accounting.observed.time_accounts import Attempt, StopwatchReading, flops_per_step, trained_share
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.visible_text import visible
 from lmtrain.storage import foreign_json
@@ -85,19 +85,21 @@ def _pause(rows: list[dict[str, Any]]) -> tuple[str, float] | None:
 
 def _reading(row: dict[str, Any]) -> StopwatchReading:
     seconds = {kind: row.get(kind, 0.0) for kind in KINDS}
-    return StopwatchReading(step=row["step"], time=row["start"], seconds=seconds, tokens=row.get("tokens"))
+    counted = {name: row.get(name) for name in ("tokens", "flops")}
+    return StopwatchReading(step=row["step"], time=row["start"], seconds=seconds, **counted)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnSteps:
     """The steps of a run without those of its parent run, and their tokens, each counted once.
 
-    `trained_share` of these tokens have loss.
+    `trained_share` of these tokens have loss. `flops_per_step` are of the real batches, None where nobody counted.
     """
 
     last: int = 0
     tokens_per_step: int = 0
     trained_share: float = 1.0
+    flops_per_step: float | None = None
     fork: Fork | None = None
 
     @property
@@ -121,6 +123,11 @@ class OwnSteps:
         return round(self.all_tokens * self.trained_share)
 
     @property
+    def flops(self) -> float | None:
+        """Return the FLOPs of the own steps."""
+        return None if self.flops_per_step is None else self.num * self.flops_per_step
+
+    @property
     def inherited_tokens(self) -> int:
         """Return the tokens of the parent run."""
         return self.first * self.tokens_per_step
@@ -136,8 +143,8 @@ class OwnSteps:
 def own_steps(attempts: Sequence[Attempt], fork: Fork | None, *, tokens_per_step: int) -> OwnSteps:
     """Return the steps up to the last one of the newest attempt that trained."""
     last = next((each.last_step for each in reversed(attempts) if each.readings), fork.step if fork else 0)
-    share = trained_share(attempts, tokens_per_step=tokens_per_step)
-    return OwnSteps(fork=fork, last=last, tokens_per_step=tokens_per_step, trained_share=share)
+    share, flops = trained_share(attempts, tokens_per_step=tokens_per_step), flops_per_step(attempts)
+    return OwnSteps(fork=fork, last=last, tokens_per_step=tokens_per_step, trained_share=share, flops_per_step=flops)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of,
 
 REPORT_FILE: Final = "report.html"  # a run's page, in its folder
 PRUNED: Final = "PRUNED"
+BATCH: Final = "batch"  # the FLOPs of the real batches, by the documents of their rows
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,15 @@ class RunRecord:
     def mfu(self, formula: str, over: str) -> float | None:
         """Return the utilization by a formula (palm, causal), over computing time, steps or the clock.
 
+        That of the real batches, `batch`, counts tokens without loss too.
         None for one of several replica groups, whose steps have tokens of the others too.
         """
         if self.job.get("config", {}).get("trainer", {}).get("lighthouse"):
             return None
         speed, peak = self.speeds[over], self.plan.get("peak", {}).get("flops")
         flops = self.plan.get("flops_per_token", {}).get(formula)
+        if formula == BATCH and self.own.flops and self.own.tokens:
+            flops = self.own.flops / self.own.tokens
         return flops * speed / (peak * self.mean_devices) if speed and peak and flops else None
 
     @property
