@@ -50,7 +50,7 @@ TOOL = { $(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-slow test-external test-all checks docs audit sbom trackio llama-cpp clients hadolint lock clean
+.PHONY: help setup train test test-slow test-external test-all checks docs audit sbom trackio llama-cpp clients hydra-next hadolint lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -66,7 +66,7 @@ test: $(STAMP) ## run the tests that need nothing beyond `make setup` (ARGS='-k 
 test-slow: $(STAMP) ## run the tests that train for longer, start several processes, or kill them (ARGS=tests/faults)
 	@$(subst -n 2,-n 3,$(PYTEST)) -m '$(SHORT) and (slow or distributed or faults)' $(ARGS)
 
-test-external: $(STAMP) trackio llama-cpp clients hadolint ## run the tests that need SLURM, PostgreSQL, a browser or other shells
+test-external: $(STAMP) trackio llama-cpp clients hydra-next hadolint ## run the tests that need SLURM, PostgreSQL, a browser or other shells
 	@$(PYTEST) -m '(browser or external) and not long' $(ARGS)
 
 test-all: $(STAMP) ## run every test, with the long campaigns and the fuzzing (EXAMPLES=500 of each)
@@ -101,6 +101,11 @@ sbom: $(STAMP) ## write the packages of the lock as a CycloneDX bill of material
 # It wants pillow below 13, and the lock has 13: beside the environment, found by its test alone.
 trackio: $(STAMP) ## put trackio into .cache/trackio for its test (not in the lock; needs network)
 	@$(UV) pip install --quiet --python $(BIN)/python --target .cache/trackio trackio==0.43.0 || \
+		echo 'NOT INSTALLED: the tests that need it are skipped.' >&2
+
+# The next version of Hydra, for the test that composes with it.
+hydra-next: $(STAMP) ## put the pre-release of Hydra 1.4 into .cache/hydra14 for its test (needs network)
+	@$(UV) pip install --quiet --python $(BIN)/python --target .cache/hydra14 hydra-core==1.4.0rc3 || \
 		echo 'NOT INSTALLED: the tests that need it are skipped.' >&2
 
 llama-cpp: $(STAMP) ## put llama.cpp into .cache/llama_cpp for the tests of GGUF files (needs network)

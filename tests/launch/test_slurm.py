@@ -49,6 +49,19 @@ class TestOnRealSlurm:
         assert len(losses["one"]) == 3
         assert losses["one"] == losses["two"]
 
+    def test_the_doctor_measures_both_nodes_and_plans_read_its_fleet(
+        self, slurm: dict[str, str], tmp_path: Path
+    ) -> None:
+        lmtrain = [sys.executable, "-m", "lmtrain.cli"]
+        command = ["srun", "-N2", "--ntasks-per-node=1", *lmtrain, "doctor", "--nodes", "--json"]
+        measured = subprocess.run(command, cwd=tmp_path, env=slurm, capture_output=True, text=True, check=False)
+        assert measured.returncode == 0, measured.stderr
+        found = json.loads(measured.stdout)
+        assert [(one["node"], one["between_nodes"] > 0) for one in found["ranks"]] == [(0, True), (1, True)]
+        words = ["plan", "--config-dir", "conf", "cluster=measured", "strategy=ddp", "--json"]
+        planned = subprocess.run([*lmtrain, *words], cwd=tmp_path, env=slurm, capture_output=True, check=True)
+        assert json.loads(planned.stdout)["batch"]["num_ranks"] == 2
+
     @pytest.mark.faults
     def test_a_launched_job_trains_on_both_nodes_goes_on_after_its_signal_and_saves_at_scancel(
         self,

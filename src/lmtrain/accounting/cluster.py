@@ -17,16 +17,17 @@ OF_COMMUNICATION: Final = (
 
 TINY: Final = 5e-324  # the least number above 0
 ABOVE_0: Final = (TINY, math.inf, "above 0, or null")
+RATE: Final = (TINY, 1e15, "above 0 and at most 1e15, or null")
 FROM_0: Final = (0, math.inf, "at least 0, or null")
 RANGES: Final = {
     "num_nodes": (1, math.inf, "at least 1"),
     "devices_per_node": (1, math.inf, "at least 1"),
     "memory_bytes": ABOVE_0,
-    "peak_flops": ABOVE_0,
+    "peak_flops": (TINY, 1e18, "above 0 and at most 1e18, or null"),
     "usd_per_gpu_hour": FROM_0,
     "device_hours_per_failure": ABOVE_0,
-    "network_bytes_per_second": ABOVE_0,
-    "device_network_bytes_per_second": ABOVE_0,
+    "network_bytes_per_second": RATE,
+    "device_network_bytes_per_second": RATE,
     "mfu": (TINY, 1, "above 0 and at most 1; 0.4 is 40%"),
 }
 MEASURED: Final = "measured"  # begins the source of a peak of no data sheet

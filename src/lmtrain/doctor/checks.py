@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -216,9 +217,9 @@ def disk_room(path: Path, *, needed_bytes: int) -> Finding:
     )
 
 
-def disk_speed(path: Path, *, checkpoint_bytes: int, num_bytes: int = PROBE_BYTES) -> Finding:
-    """Write a file, sync it, read it back and remove it; report how long a checkpoint would take."""
-    probe = nearest_folder(path) / f".doctor-{os.getpid()}-{time.time_ns():x}"
+def disk_rates(path: Path, *, num_bytes: int = PROBE_BYTES) -> tuple[float, float]:
+    """Write a file, sync it, read it back and remove it; return the bytes per second of both."""
+    probe = nearest_folder(path) / f".doctor-{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}"
     content = os.urandom(num_bytes)
     try:
         began = time.perf_counter()
@@ -228,13 +229,18 @@ def disk_speed(path: Path, *, checkpoint_bytes: int, num_bytes: int = PROBE_BYTE
             os.fsync(file.fileno())
         written = time.perf_counter()
         probe.read_bytes()
-        read = time.perf_counter()
+        return num_bytes / (written - began), num_bytes / (time.perf_counter() - written)
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def disk_speed(path: Path, *, checkpoint_bytes: int, num_bytes: int = PROBE_BYTES) -> Finding:
+    """Report how fast a file is written and read, and how long a checkpoint would take."""
+    try:
+        write_rate, read_rate = disk_rates(path, num_bytes=num_bytes)
     except OSError as problem:
         fix = "set run.root to a writable folder"
         return Finding(name="disk speed", state="bad", found=f"{path}: {problem.strerror}", fix=fix)
-    finally:
-        probe.unlink(missing_ok=True)
-    write_rate, read_rate = num_bytes / (written - began), num_bytes / (read - written)
     seconds = checkpoint_bytes / write_rate
     return graded(
         "disk speed",

@@ -14,6 +14,8 @@ REFUSALS = [
     ("ls nowhere", 2, "nowhere holds no run; give runs/NAME"),
     ("show", 2, "required: run"),
     ("tail runs", 2, "runs holds 2 runs; name one of them"),
+    ("doctor --nodes", 2, "doctor --nodes: must be started once per device.*srun"),
+    ("plan cluster.network_bytes_per_second=1e16", 2, "cluster.network_bytes_per_second=1e\\+16 must be.*at most 1e15"),
     ("ledger nowhere", 2, "nowhere is not the folder of a run"),
     ("report nowhere", 2, "nowhere holds no run"),
     ("sync nowhere", 2, "not a run folder"),

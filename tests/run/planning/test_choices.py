@@ -1,4 +1,5 @@
 import random
+import re
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +67,22 @@ def test_a_choice_of_strategy_weighs_recomputation_where_none_is_chosen() -> Non
     assert chosen.plan.speed is not None
     assert kept.plan.speed is not None
     assert chosen.plan.speed.step_seconds < 0.6 * kept.plan.speed.step_seconds
+
+
+def test_an_unknown_network_is_planned_by_the_rate_that_it_needs() -> None:
+    words = ["model=llama_3_8b", "cluster=h100_8x", "cluster.num_nodes=8", "budget.tokens=1T", "optimizer=adamw"]
+    words += ["strategy=fsdp", "precision=bf16_mixed", "batch.tokens_per_step=524288", "batch.context_tokens=8192"]
+    (known,) = planned_runs([*words, "cluster.network_bytes_per_second=100GB"])
+    (unknown,) = planned_runs([*words, "cluster.device_network_bytes_per_second=null"])
+    assert not any("the network between nodes" in line for line in known.advice.lines)
+    (line,) = (line for line in unknown.advice.lines if "the network between nodes" in line)
+    assert "doctor --nodes" in line
+    assert known.plan.speed is not None
+    stated = f"cluster.mfu={known.plan.speed.mfu_palm}"
+    (right,) = planned_runs([*words, "cluster.device_network_bytes_per_second=null", stated])
+    (line,) = (line for line in right.advice.lines if "the network between nodes" in line)
+    (rate,) = re.findall(r"is right at ([\d.]+) GB/s a node", line)
+    assert float(rate) == pytest.approx(100, rel=0.13)
 
 
 def test_a_context_that_fits_on_no_device_is_advised_to_be_shorter() -> None:

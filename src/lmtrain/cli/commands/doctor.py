@@ -1,11 +1,14 @@
 """`lmtrain doctor OVERRIDES`: is this machine ready for a long run of a config? It also measures the machine."""
 
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import yaml
 
 from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.accounting.options.parts import CompileFacts
@@ -13,9 +16,10 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_count
 from lmtrain.cli.help import run_parser
-from lmtrain.errors import EXIT_DONE, EXIT_NO
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.json_output import print_json
-from lmtrain.run.compose.arguments import parse_arguments
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.run.compose.arguments import Arguments, parse_arguments
 from lmtrain.run.compose.group_options import one_of, words_of
 from lmtrain.run.planning.plan import plan_of
 from lmtrain.run.planning.setting import planned_setting
@@ -24,15 +28,21 @@ from lmtrain.tracking.machine import read_measurements, write_measurements
 
 if TYPE_CHECKING:
     from lmtrain.doctor.checks import Finding
+    from lmtrain.doctor.nodes import RankRates, SlowestRank
 
+FLEET: Final = "conf/cluster/measured.yaml"
 STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
 
 def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
     """Check and measure; return 1 if something prevents a run."""
     parser = run_parser("doctor", program, end="Ends with 1 where something is in the way of the run.")
+    parser.add_argument("--nodes", action="store_true", help="measure all ranks together, under torchrun or srun")
+    parser.add_argument("--fleet", default=FLEET, metavar="FILE", help=f"what --nodes writes, for plans [{FLEET}]")
     asked, overrides = parser.taken(words)
     arguments = parse_arguments(overrides)
+    if asked.nodes:
+        return _nodes(arguments, Path(asked.fleet), as_json=asked.json)
     from lmtrain.run.gate import checked_configs
 
     codes: list[int] = []
@@ -48,6 +58,52 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         _show(findings, device, as_json=asked.json, is_ready=is_ready)
         codes.append(EXIT_DONE if is_ready else EXIT_NO)
     return max(codes, default=EXIT_DONE)
+
+
+def _nodes(arguments: Arguments, fleet: Path, *, as_json: bool) -> int:
+    """Measure every rank of this job, name the slowest, and write the group `cluster`'s file of the fleet."""
+    from lmtrain.run.gate import checked_configs
+
+    (config, _), *_ = checked_configs(arguments, place="paper")
+    outer = outer_launcher(os.environ)
+    if outer is None or outer.world_size < 2:
+        raise ConfigurationError(
+            "doctor --nodes: must be started once per device by a launcher, as `srun lmtrain doctor --nodes` or "
+            "`torchrun --nproc-per-node=8 -m lmtrain.cli doctor --nodes`."
+        )
+    from lmtrain.doctor.nodes import fleet_of, measure_ranks, slowest, to_json  # torch
+    from lmtrain.launch.process_group import join, leave
+
+    join(outer, variables=config.cluster.environment)
+    ranks = measure_ranks(outer, Path(config.run.root))
+    leave()
+    if outer.rank:
+        return EXIT_DONE
+    slow = slowest(ranks, config.cluster)
+    fleet.parent.mkdir(parents=True, exist_ok=True)
+    fleet.write_text(yaml.safe_dump(fleet_of(ranks, config.cluster, name=fleet.stem), sort_keys=False))
+    if as_json:
+        print_json(to_json(ranks, slow, fleet))
+    else:
+        _show_ranks(ranks, slow)
+        print(f"wrote {fleet}: `lmtrain plan --config-dir {fleet.parents[1]} cluster={fleet.stem}`")
+    return EXIT_DONE
+
+
+def _show_ranks(ranks: Sequence["RankRates"], slow: "SlowestRank | None") -> None:
+    from rich.table import Table
+
+    from lmtrain.report.show import literal_console
+
+    titles = ("rank", "node", "host", "device", "TFLOP/s", "memory GB/s", "disk GB/s", "in node GB/s", "between GB/s")
+    table = Table(*titles, box=None)
+    for one in ranks:
+        rates = (one.products / 1e12, *(rate and rate / 1e9 for rate in astuple(one)[5:]))
+        table.add_row(
+            str(one.rank), str(one.node), one.host, one.device, *(f"{rate:.3g}" if rate else "-" for rate in rates)
+        )
+    literal_console().print(table)
+    print(f"\n{slow.words}" if slow else "\nall ranks are near the median")
 
 
 def _measure(config: RunConfig) -> MeasuredDevice:

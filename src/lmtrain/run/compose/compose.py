@@ -200,14 +200,15 @@ def _our_configs() -> Generator[None]:
     here where a list of defaults names an option by another's alone; 1.4 does so itself. OmegaConf reads YAML by
     Python's parser; libyaml's is a sixth faster in all.
     """
-    make: Any = defaults_list._create_interpolation_map  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    make: Any = getattr(defaults_list, "_create_interpolation_map", None)
 
     def make_if_used(overrides: Any, listed: Sequence[Any], self_added: bool) -> Any:  # noqa: FBT001  as Hydra calls it
         return make(overrides, listed, self_added) if any(each.is_interpolation() for each in listed) else None
 
     GlobalHydra.instance().clear()
     with ExitStack() as replaced:
-        replaced.enter_context(_replaced(defaults_list, "_create_interpolation_map", make_if_used))
+        if make is not None:
+            replaced.enter_context(_replaced(defaults_list, "_create_interpolation_map", make_if_used))
         replaced.enter_context(_replaced(yaml, "SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
         replaced.enter_context(initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"))
         replaced.enter_context(collecting_later())

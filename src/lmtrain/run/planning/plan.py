@@ -20,6 +20,7 @@ from lmtrain.run.planning.choices import (
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.measurements import kind_here, measurements_of, peak_here
+from lmtrain.run.planning.network_rate import network_line
 from lmtrain.run.planning.prepared_tokens import (
     awaited_facts,
     held_out_tokens,
@@ -28,7 +29,7 @@ from lmtrain.run.planning.prepared_tokens import (
     require_split,
     source_epochs,
 )
-from lmtrain.run.planning.setting import network_line, planned_setting, speed_line, with_facts
+from lmtrain.run.planning.setting import planned_setting, speed_line, with_facts
 from lmtrain.run.planning.strategy_choice import with_strategy
 from lmtrain.run.planning.tried_words import with_words
 from lmtrain.run.run_config import RunConfig
@@ -87,7 +88,7 @@ def planned_runs(
         notes = [
             rate_line(config),
             speed_line(fit),
-            network_line(fit),
+            network_line(config, plan, fit),
             *callback_lines(config),
             *(strategy or "").splitlines(),
             recompute,

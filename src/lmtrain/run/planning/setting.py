@@ -110,11 +110,3 @@ def speed_line(setting: Setting) -> str | None:
     """Return a note for products faster than the format of the peak; None where they are of that format."""
     products, counted = setting.bytes_of.matmul, utilization_format(setting.bytes_of.matmul)
     return None if products == counted else f"time: MFU of {products} counts the peak of {counted}"
-
-
-def network_line(setting: Setting) -> str | None:
-    """Return a note for several nodes with an unknown network; None where it is known."""
-    cluster = setting.cluster
-    if cluster.num_nodes == 1 or cluster.node_bytes_per_second is not None or cluster.known_device is None:
-        return None
-    return "time: the network between nodes is not known; set cluster.network_bytes_per_second"
