@@ -41,10 +41,10 @@ def on_slurm(**changes: str) -> OuterLauncher:
     ("environment", "expected"),
     [
         ({"PATH": "/bin"}, None),
-        (TORCHRUN, OuterLauncher("torchrun", 5, 1, 8, 4, node_rank=1)),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, OuterLauncher("torchrun", 1, 0, 2, 2)),
-        ({**SRUN, **TORCHRUN}, OuterLauncher("torchrun", 5, 1, 8, 4, node_rank=1)),
-        ({**TORCHRUN, "LMTRAIN_STORE": "s/0"}, OuterLauncher("torchrun", 5, 1, 8, 4, Path("s/0"), node_rank=1)),
+        (TORCHRUN, OuterLauncher(5, 1, 8, 4, node_rank=1)),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, OuterLauncher(1, 0, 2, 2)),
+        ({**SRUN, **TORCHRUN}, OuterLauncher(5, 1, 8, 4, node_rank=1)),
+        ({**TORCHRUN, "LMTRAIN_STORE": "s/0"}, OuterLauncher(5, 1, 8, 4, Path("s/0"), node_rank=1)),
         ({**SRUN, "SLURM_STEP_NUM_TASKS": "1"}, None),  # a batch script without srun
         ({name: value for name, value in SRUN.items() if name != "SLURM_PROCID"}, None),
     ],
@@ -55,7 +55,7 @@ def test_a_launcher_is_recognised(environment: dict[str, str], expected: OuterLa
 
 def test_slurm_tasks_meet_at_the_first_node_and_a_port_of_their_step() -> None:
     found = on_slurm()
-    assert found == OuterLauncher("slurm", 5, 1, 8, 4, node_rank=1, address="localhost", port=found.port)
+    assert found == OuterLauncher(5, 1, 8, 4, node_rank=1, address="localhost", port=found.port)
     assert found.port in detect.PORTS
     for change in ({"SLURM_STEP_ID": "3"}, {"SLURM_JOB_ID": "71"}, {"SLURM_RESTART_COUNT": "1"}):
         assert on_slurm(**change).port != found.port

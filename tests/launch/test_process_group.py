@@ -44,7 +44,7 @@ def test_the_first_rank_decides_and_refuses_for_all(tmp_path, meet_in_file):
 
 def _rank(rank, port, store_file):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(0 if store_file else port)}
-    outer = OuterLauncher("torchrun", rank, rank, 2, 2, store_file)
+    outer = OuterLauncher(rank, rank, 2, 2, store_file)
     os.environ["NCCL_IB_HCA"] = "mine"
     join(outer, timeout_seconds=30, variables={"NCCL_IB_HCA": "mlx5", "GPU_MAX_HW_QUEUES": 2})
     assert "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in os.environ, "torch's own default stays"

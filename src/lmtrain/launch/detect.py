@@ -11,12 +11,10 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
-
-Kind = Literal["torchrun", "slurm"]
 
 AGENT: Final = "TORCHELASTIC_RUN_ID"  # set in a rank whose parent is torchrun's agent
 STORE_VARIABLE: Final = "LMTRAIN_STORE"  # set by our own agent: the file its ranks meet in
@@ -38,7 +36,6 @@ class OuterLauncher:
     are None if the environment has them (MASTER_ADDR, MASTER_PORT).
     """
 
-    kind: Kind
     rank: int
     local_rank: int
     world_size: int
@@ -78,7 +75,6 @@ def first_host(nodes: str) -> str:
 def _torchrun(environment: Mapping[str, str]) -> OuterLauncher:
     world_size = _number(environment, "WORLD_SIZE", 1)
     return OuterLauncher(
-        kind="torchrun",
         rank=_number(environment, "RANK", 0),
         local_rank=_number(environment, "LOCAL_RANK", 0),
         world_size=world_size,
@@ -101,7 +97,6 @@ def _slurm(environment: Mapping[str, str], num_tasks: int) -> OuterLauncher:
         _number(environment, name, 0) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
     )
     return OuterLauncher(
-        kind="slurm",
         rank=_number(environment, "SLURM_PROCID", 0),
         local_rank=_number(environment, "SLURM_LOCALID", 0),
         world_size=num_tasks,

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -78,11 +78,6 @@ def require_sbatch() -> None:
         raise EnvironmentProblem(
             "lmtrain launch slurm: sbatch is not on this machine; --dry-run prints the script to copy to a cluster."
         )
-
-
-def read_directives(words: Sequence[str]) -> dict[str, str]:
-    """Read the values of --sbatch, each NAME=VALUE, or NAME alone for an option without a value."""
-    return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
 def seconds_of_clock(text: str) -> int | None:

@@ -64,10 +64,6 @@ class Card:
         """Return the scored runs, in the order of their first score."""
         return list(dict.fromkeys(stage.run for stage in self.stages if stage.scores))
 
-    def scores_of(self, run: str) -> dict[str, Mapping[str, Any]]:
-        """Return a run's newest scores by name."""
-        return {name: score for stage in self.stages if stage.run == run for name, score in stage.scores.items()}
-
     @property
     def totals(self) -> list[tuple[str, str]]:
         """Return the pipeline's time, and dollars if known."""
@@ -90,8 +86,9 @@ class Card:
     def score_rows(self) -> list[list[str]]:
         """Return the head and the scores by run; the commonest answer's score is last, for questions that have one."""
         rows = [["score", *self.runs, "commonest answer"]]
-        for name in dict.fromkeys(name for stage in self.stages for name in stage.scores):
-            found = [self.scores_of(run).get(name, {}) for run in self.runs]
+        newest = {(stage.run, name): score for stage in self.stages for name, score in stage.scores.items()}
+        for name in dict.fromkeys(name for _, name in newest):
+            found = [newest.get((run, name), {}) for run in self.runs]
             guess = next((score["guess"] for score in found if "guess" in score), None)
             shown = "" if guess is None else f"{guess:.1%}"
             rows.append([name, *(shown_score(score) if score else "" for score in found), shown])

@@ -7,6 +7,7 @@ Trial n is drawn with a sampler seeded by (seed, n), so a search continued by an
 """
 
 import itertools
+import threading
 import warnings
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
 JOURNAL: Final = "study.journal"
 NAME: Final = "sweep"
 SEEDS_PER_STUDY: Final = 100_003  # a prime: trials of studies with neighbouring seeds differ
-
-
-class _NoLock:
-    """The lock of a journal whose folder is locked already."""
-
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
 
 
 def require_optuna(sampler: str) -> None:
@@ -134,7 +125,7 @@ def open_study(folder: Path, space: Space, settings: SearchSettings) -> SearchSt
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     path = folder / JOURNAL
-    lock: Any = _NoLock()  # Optuna's base class has no public name
+    lock: Any = threading.Lock()  # Optuna's base class has no public name
     if path.exists():
         with path.open("r+b") as journal:
             drop_torn_end(journal.fileno())

@@ -116,10 +116,6 @@ class SentPoints:
         self._state: dict[str, Any] = {"highest": {}, "late": {}, **known, "store": store}
         self._read: dict[str, int] = {}  # of each curve the highest step read in the log
 
-    def take_missing(self, point: Point) -> dict[str, float]:
-        """Return the point's metrics not yet sent, the log being read from its first point; they count as sent."""
-        return {key: value for key, value in point.metrics.items() if self.take(key, point.step)}
-
     def take(self, key: str, step: int) -> bool:
         """Return whether a curve's step was not sent yet; it counts as sent."""
         read, highest, late = self._read.get(key, -1), self._state["highest"], self._state["late"]

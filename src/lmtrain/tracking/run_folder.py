@@ -145,14 +145,10 @@ class RunFolder:
             atomic_files.write_text(self.config_path, (attempts[-1] / "config.yaml").read_text())
             self.note({ACCEPTED: attempts[-1].name})
 
-    def is_accepted(self, attempt: Path) -> bool:
-        """Return whether an attempt was accepted, or one after it, as where a spike ended this one."""
-        accepted = self.read_identity().get(ACCEPTED)
-        return isinstance(accepted, str) and accepted.isdecimal() and int(accepted) >= int(attempt.name)
-
     def withdraw(self, attempt: Path) -> None:
-        """Delete a refused attempt, unless it was accepted before."""
-        if not self.is_accepted(attempt):
+        """Delete a refused attempt, unless it was accepted before, or one after it, as where a spike ended this one."""
+        accepted = str(self.read_identity().get(ACCEPTED))
+        if not accepted.isdecimal() or int(accepted) < int(attempt.name):
             shutil.rmtree(attempt, ignore_errors=True)
 
     def discard_untrained(self) -> None:

@@ -119,8 +119,8 @@ class ServiceTracking(Following):
     @override
     def write(self, points: Sequence[Point]) -> None:
         for point in points:
-            finite = {key: value for key, value in self.sent.take_missing(point).items() if math.isfinite(value)}
-            if finite:
+            missing = {key: value for key, value in point.metrics.items() if self.sent.take(key, point.step)}
+            if finite := {key: value for key, value in missing.items() if math.isfinite(value)}:
                 self.log(point, {"tokens": point.tokens, **finite})
         self.sent.keep()
 

@@ -23,7 +23,6 @@ from lmtrain.launch.sbatch import (
     SIGNAL_SECONDS,
     BatchLimits,
     batch_script,
-    read_directives,
     require_sbatch,
     seconds_of_clock,
     submit,
@@ -69,7 +68,7 @@ def slurm(words: list[str], program: str) -> int:
         time_seconds=None if asked.time is None else seconds_of_clock(asked.time) or _seconds(asked.time, "--time"),
         signal_seconds=_seconds(asked.signal_before, "--signal-before"),
         cpus_per_task=asked.cpus_per_task,
-        directives=read_directives(asked.sbatch),
+        directives=dict(word.partition("=")[::2] for word in asked.sbatch),
     )
     run = launched_run(overrides, program=program, is_here=True)
     if run is None:

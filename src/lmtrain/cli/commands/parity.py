@@ -51,7 +51,7 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
     require_number("--tolerance", asked.tolerance, above=0, below=1, usual="1e-4")
     outer = outer_launcher(os.environ)
     if outer is not None and outer.world_size > 1:
-        raise ConfigurationError(f"parity starts its own ranks; run it once, outside of {outer.kind}, with --ranks N.")
+        raise ConfigurationError("parity starts its own ranks; run it once, without torchrun or srun, with --ranks N.")
     if asked.draws and parse_arguments(typed).is_sweep:
         raise ConfigurationError(f"--draws: must be 0 with -m, got {asked.draws}. Run each config by itself.")
     with tempfile.TemporaryDirectory(prefix="lmtrain-parity-") as root:

@@ -53,13 +53,6 @@ class Store:
     tracking_uri: str
     experiment: str
 
-    @property
-    def artifacts_uri(self) -> str | None:
-        """Return the folder for files next to a local database; None leaves the choice to a server."""
-        if self.tracking_uri.startswith(("http:", "https:", "databricks")):
-            return None
-        return artifacts_folder(self.root, self.tracking_uri).as_uri()
-
 
 def default_uri(root: Path) -> str:
     """Return the address of the embedded store of a folder of runs."""
@@ -121,7 +114,9 @@ def experiment_id(client: "MlflowClient", store: Store) -> str:
     with store_lock(store):
         found = client.get_experiment_by_name(store.experiment)
         if found is None:
-            return client.create_experiment(store.experiment, artifact_location=store.artifacts_uri, tags=KIND)
+            has_own = store.tracking_uri.startswith(("http:", "https:", "databricks"))  # a server chooses the place
+            place = None if has_own else artifacts_folder(store.root, store.tracking_uri).as_uri()
+            return client.create_experiment(store.experiment, artifact_location=place, tags=KIND)
         if found.lifecycle_stage != "active":
             client.restore_experiment(found.experiment_id)
         for key, value in KIND.items():
