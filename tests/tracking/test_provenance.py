@@ -3,8 +3,9 @@ import subprocess
 
 import pytest
 
-from lmtrain.tracking import machine as provenance
-from lmtrain.tracking.machine import describe_environment, describe_git
+from lmtrain.tracking import git_checkout
+from lmtrain.tracking.git_checkout import describe_git
+from lmtrain.tracking.machine import describe_environment
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_diff_holds_no_secret_of_a_known_form_and_keeps_hashes(repository, monke
 def test_cut_leaves_no_half_of_a_secret(repository, monkeypatch):
     (repository / "a.yaml").write_text(f"{'x' * 50}\nhf_c4naryCANARYc4nary01\n" * 100)
     for length in range(500, 580):
-        monkeypatch.setattr(provenance, "MAXIMUM_DIFF_CHARACTERS", length)
+        monkeypatch.setattr(git_checkout, "MAXIMUM_DIFF_CHARACTERS", length)
         assert "c4n" not in describe_git(repository).diff
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, suggest
@@ -67,11 +67,6 @@ class ComparedRun:
         return None if math.isfinite(self.final) else f"diverged: its last value is {self.final}"
 
 
-def settings_of(config: dict[str, Any]) -> dict[str, str]:
-    """Return a config's settings that change results, by key, without the seed."""
-    return {key: value for key, value in flatten(config).items() if key != "seed" and not key.startswith(EXECUTION)}
-
-
 def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE, name: str | None = None) -> ComparedRun:
     """Read a run's folder; `name` None is the run's own."""
     record = RunRecord(folder)
@@ -80,7 +75,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE, name: str | 
         record=record,
         name=name or record.name,
         seed=flat.get("seed", ""),
-        settings=settings_of(record.job["config"]),
+        settings={key: value for key, value in flat.items() if key != "seed" and not key.startswith(EXECUTION)},
         words=tuple(word for word in record.overrides if _is_of_learning(word)),
         held_out=held_out_text(folder, record.points, split=split_measured(record.job)),
         curve=_curve(comparable(record.points), metric, name=folder.name, is_over=record.shown_status == FINISHED),

@@ -1,4 +1,4 @@
-"""Where a run came from: the commit and the changes on top of it, package versions, host, Python.
+"""Where a run came from: package versions, host, Python.
 
 Never the environment's variables: they hold secrets.
 """
@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,32 +16,6 @@ from lmtrain.accounting.observed.measured import Measurements, measurements_from
 from lmtrain.child_process import python_environment
 from lmtrain.storage.durable import open_inside
 from lmtrain.tracking.atomic_files import read_json, write_json
-from lmtrain.tracking.git_checkout import find_checkout
-from lmtrain.tracking.redaction import redact_text
-
-MAXIMUM_DIFF_CHARACTERS = 200_000
-
-
-@dataclass(frozen=True)
-class GitState:
-    """The running commit, None where git knows none, and the changes on top of it, cut at a bounded length."""
-
-    commit: str | None = None
-    branch: str | None = None
-    dirty: bool | None = None
-    diff: str = ""
-
-
-def describe_git(folder: Path) -> GitState:
-    """Read the state of the repository that a folder is in; no git and no repository are fine."""
-    checkout = find_checkout(folder)
-    if checkout is None:
-        return GitState()
-    changes = checkout.changes()
-    if changes is None:
-        return GitState(checkout.commit, checkout.branch)
-    status, diff = changes
-    return GitState(checkout.commit, checkout.branch, dirty=bool(status.strip()), diff=_bounded(diff))
 
 
 def describe_versions() -> dict[str, str]:
@@ -65,14 +38,6 @@ def describe_environment() -> dict[str, object]:
         "folder": str(Path.cwd()),
         "process": os.getpid(),
     }
-
-
-def _bounded(diff: str) -> str:
-    """Redact a diff and cut it at a bounded length, after a whole line: half a secret is not known as one."""
-    if len(diff) < MAXIMUM_DIFF_CHARACTERS:
-        return redact_text(diff)
-    whole = diff[:MAXIMUM_DIFF_CHARACTERS].rpartition("\n")[0]
-    return f"{redact_text(whole)}\n[cut after {MAXIMUM_DIFF_CHARACTERS} characters]\n"
 
 
 FILE: Final = "doctor.json"

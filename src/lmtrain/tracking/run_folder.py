@@ -19,7 +19,8 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.durable import fsync, links_in
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.atomic_files import file_lock
-from lmtrain.tracking.machine import describe_environment, describe_git, describe_versions
+from lmtrain.tracking.git_checkout import describe_git
+from lmtrain.tracking.machine import describe_environment, describe_versions
 from lmtrain.tracking.redaction import redact_override, redact_text
 
 ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
