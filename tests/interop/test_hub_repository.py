@@ -1,88 +1,90 @@
-"""What `send_folder` asks of the Hub's client, and what it says of each answer."""
-
-import hashlib
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
-from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.hf_api import RepoFile
+from huggingface_hub import constants
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop import hub_repository
-from lmtrain.interop.hub_repository import HTTP_PROBLEM, require_repository, send_folder
-
-
-class Hub:
-    """Files by path of each repository, in the place of HfApi; `refusal` is the error of every request."""
-
-    def __init__(self):
-        self.repositories: dict[str, dict[str, bytes]] = {}
-        self.refusal: Exception | None = None
-
-    def __call__(self, *, token):
-        self.token = token
-        return self
-
-    def create_repo(self, name, *, private, exist_ok):
-        assert private
-        assert exist_ok
-        if self.refusal:
-            raise self.refusal
-        self.repositories.setdefault(name, {".gitattributes": b""})
-
-    def upload_folder(self, *, repo_id, folder_path, commit_message, delete_patterns):
-        assert delete_patterns == "*"
-        files = {str(path.relative_to(folder_path)): path.read_bytes() for path in folder_path.rglob("*.*")}
-        self.repositories[repo_id] = {".gitattributes": b"", **files}
-
-    def list_repo_tree(self, name, *, recursive):
-        files = self.repositories[name].items()
-        return [RepoFile(path=path, size=len(data), oid=hashlib.sha1(data).hexdigest()) for path, data in files]
+from lmtrain.interop.hub_repository import require_repository, send_folder
+from lmtrain.storage.hashed_folder import write_atomically
+from tests.interop.hub_stand_in import StandIn
 
 
 @pytest.fixture
 def hub(monkeypatch):
-    one = Hub()
-    monkeypatch.setattr(hub_repository, "HfApi", one)
-    return one
+    server = StandIn()
+    monkeypatch.setattr(constants, "ENDPOINT", server.address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # of this machine alone
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+    yield server
+    server.shutdown()
+    server.server_close()
 
 
-def test_a_repository_becomes_equal_to_the_folder_and_what_is_sent_is_counted(hub, tmp_path):
-    (tmp_path / "card.md").write_text("one")
-    (tmp_path / "state.pt").write_text("weights")
-    sent = send_folder(tmp_path, "me/model", token="t", message="m")
-    assert (sent.num_sent, sent.num_bytes, sent.num_there) == (2, 10, 0)
-    (tmp_path / "card.md").write_text("other")
-    sent = send_folder(tmp_path, "me/model", token="t", message="m")
-    assert (sent.num_sent, sent.num_bytes, sent.num_there) == (1, 5, 1)
-    assert hub.repositories["me/model"].keys() == {".gitattributes", "card.md", "state.pt"}
+def fill(folder, **contents):
+    def write(aside):
+        for name, content in contents.items():
+            path = aside / name.replace("__", "/").replace("_pt", ".pt")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+
+    write_atomically(folder, facts={}, write=write)
+    return folder
 
 
-def answer(status):
-    response: Any = SimpleNamespace(status_code=status, headers={}, request=None)
-    return HfHubHTTPError("no", response=response)
+def there(hub, name="me/model"):
+    return {path: content.decode() for path, content in hub.repositories[name].items() if path != ".gitattributes"}
 
 
-@pytest.mark.parametrize(
-    ("problem", "message"),
-    [
-        (answer(403), "the token may not write there"),
-        (answer(500), "me/model: the Hub answered 500; the same command goes on from here"),
-        (HTTP_PROBLEM("no"), "the Hub cannot be reached"),
-    ],
-)
-def test_a_refusal_and_an_absent_hub_are_reported_without_the_token(hub, tmp_path, problem, message):
-    hub.refusal = problem
-    with pytest.raises(EnvironmentProblem, match=message) as refused:
-        send_folder(tmp_path, "me/model", token="very-secret", message="m")
+def of(folder):
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_repository_becomes_equal_to_the_folder_and_the_same_again_sends_nothing(hub, tmp_path):
+    folder = fill(tmp_path / "f", card="one", checkpoints__step_1__state_pt="weights")
+    sent = send_folder(folder, "me/model", token="t", message="m")
+    assert (sent.num_sent, sent.num_there) == (3, 0)
+    assert there(hub) == of(folder)
+    num_commits = hub.num_commits
+    again = send_folder(folder, "me/model", token="t", message="m")
+    assert (again.num_sent, again.num_there, hub.num_commits) == (0, 3, num_commits)
+    newer = fill(tmp_path / "g", card="two", checkpoints__step_2__state_pt="weights")
+    uploads = len(hub.uploads)
+    sent = send_folder(newer, "me/model", token="t", message="m")
+    assert there(hub) == of(newer)
+    assert len(hub.uploads) == uploads, "the same weights under another name travel no second time"
+    assert hub.tokens == {"Bearer t"}
+
+
+def test_a_push_that_was_stopped_sends_no_large_file_again(hub, tmp_path):
+    folder = fill(tmp_path / "f", a="1", c_pt="3")
+    hub.most_commits = 0
+    with pytest.raises(EnvironmentProblem, match="me/model: the Hub answered 500; the same command goes on from here"):
+        send_folder(folder, "me/model", token="t", message="m")
+    assert there(hub) == {}
+    hub.most_commits, num_uploads = None, len(hub.uploads)
+    send_folder(folder, "me/model", token="t", message="m")
+    assert (there(hub), len(hub.uploads)) == (of(folder), num_uploads)
+
+
+def test_a_refusal_and_an_absent_hub_are_told_without_the_token(hub, tmp_path, monkeypatch):
+    folder = fill(tmp_path / "f", a="1")
+    hub.refusal = 403
+    with pytest.raises(EnvironmentProblem, match="the token may not write there") as refused:
+        send_folder(folder, "me/model", token="very-secret", message="m")
     assert "very-secret" not in str(refused.value)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(EnvironmentProblem, match="the Hub cannot be reached"):
+        send_folder(folder, "me/model", token="t", message="m")
 
 
 def test_a_name_and_a_token_are_asked_for(monkeypatch):
     monkeypatch.setattr(hub_repository, "get_token", lambda: None)
-    for name in ("me", "a/b/c", "a b/c"):
-        with pytest.raises(ConfigurationError, match="OWNER/NAME"):
+    for name, said in (
+        ("me", "OWNER/NAME"),
+        ("a/b/c", "OWNER/NAME"),
+        ("a b/c", "OWNER/NAME"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
             require_repository(name)
     with pytest.raises(EnvironmentProblem, match="set HF_TOKEN, or log in with `hf auth login`"):
         require_repository("me/model")

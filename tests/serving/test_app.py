@@ -192,6 +192,7 @@ def test_a_common_system_text_is_read_once(theirs):
         ({**HELLO, "messages": [{"role": "tool", "content": "4"}]}, "without a call", "messages[0]", "invalid_value"),
         ({**HELLO, "messages": [{"role": "user", "content": ""}]}, "empty content", "messages[0]", "invalid_value"),
         ({**HELLO, "messages": "Hello"}, "not a list of messages", "messages", "invalid_value"),
+        ({**HELLO, "messages": True}, "not a list of messages", "messages", "invalid_value"),
         ({**HELLO, "temperature": -1}, "temperature: ", "temperature", "invalid_value"),
         ({**HELLO, "temperature": "hot"}, "must be a valid number", "temperature", "invalid_type"),
         ({**HELLO, "top_k": 10**400}, "top_k: ", "top_k", "invalid_value"),

@@ -86,7 +86,7 @@ def _joined(messages: Messages, role: str) -> dict[str, Any]:
 
 
 def _is_begun_answer(messages: Messages) -> bool:
-    given: Any = messages[-1] if messages else None
+    given: Any = messages[-1] if isinstance(messages, list) and messages else None
     return isinstance(given, Mapping) and given.get("role") == ASSISTANT and not given.get("tool_calls")
 
 
