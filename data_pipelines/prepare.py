@@ -21,7 +21,7 @@ from lmtrain.data.dataset_folder import build_folder
 from lmtrain.data.manifest import DatasetFolder, narrowest_dtype
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError
-from lmtrain.tokenizers.chat import style_names, styles_of, writes_conversations
+from lmtrain.tokenizers.chat import STYLE_NAMES, styles_of, writes_conversations
 
 
 def prepare(
@@ -50,8 +50,8 @@ def prepare(
     `num_processes` encode: 0 encodes on a thread, None uses processes where there are cores.
 
     Raises:
-        ConfigurationError: Fractions without a rest, a vocabulary too large for the type, a number that is too small,
-            or conversations with a tokenizer that cannot write them.
+        ConfigurationError: Fractions without a rest, a number that is too small, or conversations with a tokenizer that
+            cannot write them.
         DataError: No text, too little text, or a folder damaged after it was built.
         EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call continues from it.
     """
@@ -91,5 +91,5 @@ def _whole_conversations(source: Source, tokenizer: TokenizerSpec) -> WholeConve
     if not styles:
         fix = "set tokenizer.chat=true (also for the base of init_from), or use a chat model's tokenizer"
         rule = f"{source.name} gives conversations, and the tokenizer lacks the special tokens of a style"
-        raise ConfigurationError(f"{rule} ({style_names()}) and a chat template; {fix}.")
+        raise ConfigurationError(f"{rule} ({STYLE_NAMES}) and a chat template; {fix}.")
     return WholeConversations(style=styles[0].name)

@@ -8,11 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from data_pipelines.extras import require_datatrove, silence_datatrove
 from data_pipelines.sources.base import Item, Source
 from data_pipelines.stages.pieces import Pieces
-from data_pipelines.stages.stage import PipelineJob, Stage, in_turn, key_of, runs_of
+from data_pipelines.stages.stage import OF_DATATROVE, PipelineJob, Stage, in_turn, key_of, runs_of, silence_datatrove
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.missing_package import require_package
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ClusterEngine(ABC):
 
     def __init__(self, option: str, *, num_tasks: int) -> None:
         """Divide reading into `num_tasks`."""
-        require_datatrove(f"engine={option}")
+        require_package(f"engine={option}", *OF_DATATROVE, extra="data")
         self._num_tasks = num_tasks
 
     def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:

@@ -113,11 +113,6 @@ def of_choices(row: Mapping[str, Any]) -> Messages:
     return _asked(choice_question(row["question"], choices), dict(enumerate(letters_of(choices)))[row["answer"]])
 
 
-def of_calculation(row: Mapping[str, Any]) -> Messages:
-    """Return a question and its written way to a number after ####."""
-    return _asked(row["question"], CALCULATION.sub("", row["answer"]))
-
-
 def of_messages(row: Mapping[str, Any]) -> Messages:
     """Return the messages of a row."""
     return tuple(row["messages"])
@@ -131,7 +126,7 @@ def _asked(question: str, answer: str) -> Messages:
 PLACES: Final[Mapping[str, tuple[str | None, str, Callable[[Mapping[str, Any]], Messages]]]] = {
     "smoltalk": (None, "train", of_messages),
     "mmlu": ("all", "auxiliary_train", of_choices),
-    "gsm8k": ("main", "train", of_calculation),
+    "gsm8k": ("main", "train", lambda row: _asked(row["question"], CALCULATION.sub("", row["answer"]))),
 }
 
 

@@ -181,8 +181,6 @@ def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
     import datasets
     from datasets.exceptions import DatasetsError
 
-    if "+" in wanted.split:
-        raise ConfigurationError(f"source.split: must be one split, got {wanted.split}.")
     if not huggingface_hub.constants.HF_HUB_OFFLINE and not wanted.is_local:
         _require_hub(wanted)
     revision = None if wanted.is_local else wanted.revision

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from data_pipelines.extras import require_datatrove, silence_datatrove
 from data_pipelines.sources.base import Document
 from data_pipelines.stages.pieces import Pieces
-from data_pipelines.stages.stage import PipelineJob, Scope, Stage, content_of
+from data_pipelines.stages.stage import OF_DATATROVE, PipelineJob, Scope, Stage, content_of, silence_datatrove
+from lmtrain.missing_package import require_package
 
 REASON = "near duplicate"
 LINES_TO_BUFFER = 1000
@@ -38,7 +38,7 @@ class MinHashDeduplication(Stage):
     ) -> None:
         """More bands find more, more hashes a band find less; `language`: a code with word cuts in datatrove."""
         numbers = {"num_bands": num_bands, "hashes_per_band": hashes_per_band, "words_per_phrase": words_per_phrase}
-        require_datatrove("deduplicate=minhash")
+        require_package("deduplicate=minhash", *OF_DATATROVE, extra="data")
         self._tasks_per_band = tasks_per_band
         self._settings: dict[str, Any] = {**numbers, "language": language, "seed": seed}
 

@@ -10,6 +10,7 @@ from data_pipelines.sources.base import Document, Item, Skipped, Source
 from data_pipelines.stages.pieces import Pieces
 from lmtrain.tokenizers.base import is_unicode
 
+OF_DATATROVE = ("datatrove", "spacy", "xxhash")  # with the packages that its filters import
 Scope = Literal["document", "order", "corpus"]
 
 
@@ -86,6 +87,13 @@ class OnlyEncodable(Stage):
     def fingerprint_parts(self) -> Mapping[str, Any]:
         """Return its name: it has no settings, and is always there."""
         return {"stage": "encodable"}
+
+
+def silence_datatrove() -> None:
+    """Keep datatrove's log out of this process's output; its tasks' output is in their jobs' folders."""
+    from loguru import logger  # pyright: ignore[reportMissingImports]  # an extra
+
+    logger.disable("datatrove")
 
 
 def runs_of(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:

@@ -48,8 +48,11 @@ def test_what_is_missing_or_damaged_is_told_with_its_way_out(tmp_path):
     for content, said in (
         ("{", r"gsm8k: test\.jsonl:1 is not JSON"),
         ("", "has no gsm8k/main/test.* with rows for gsm8k"),
-        (json.dumps({"question": "a"}), r"test\.jsonl:1 is not an item of gsm8k: 'answer'"),
-        (json.dumps({"question": "a", "answer": "b"}), "is not an item of gsm8k: answer has no number after ####"),
+        (json.dumps({"question": "a"}), r"test\.jsonl:1, an item of gsm8k, is damaged \('answer'\)"),
+        (
+            json.dumps({"question": "a", "answer": "b"}),
+            r"is damaged \(answer has no number after ####\)",
+        ),
     ):
         file.write_text(content)
         with pytest.raises(DataError, match=said):

@@ -204,7 +204,6 @@ TEMPLATE = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s
     ],
 )
 def test_a_token_before_each_text_is_found_wherever_it_is_written(step, begins, tmp_path):
-    gguf = pytest.importorskip("gguf")
     tokenizer = Tokenizer(BPE({byte: id_ for id_, byte in enumerate(["<s>", *ByteLevel.alphabet()])}, []))
     tokenizer.pre_tokenizer = ByteLevel()
     content = json.loads(tokenizer.to_str()) | {"post_processor": step}

@@ -6,19 +6,9 @@ import transformers
 
 from lmtrain.interop.tokenizer_files import write_tokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from tests.interop.hugging_face import VOCAB, imported
+from tests.interop.hugging_face import LLAMA, VOCAB, imported
 
-TEXT = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "sliding_window": 16,
-}
+TEXT = {**LLAMA, "num_hidden_layers": 6, "head_dim": 8, "sliding_window": 16, "initializer_range": 0.02}
 IMAGES = {
     "hidden_size": 16,
     "intermediate_size": 24,

@@ -16,8 +16,6 @@ from typing import Any, NewType
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.errors import ConfigurationError
-
 FORMAT = "lmtrain-shards-1"
 MANIFEST_FILE = "dataset.json"
 TOKENIZER_FOLDER = "tokenizer"
@@ -182,10 +180,7 @@ def num_ids(dtype: str) -> int:
 
 def narrowest_dtype(vocab_size: int) -> str:
     """Return the narrowest type for every id: uint16 up to 65,536 entries, else uint32."""
-    for dtype in DTYPES:
-        if vocab_size <= num_ids(dtype):
-            return dtype
-    raise ConfigurationError(f"tokenizer.vocab_size: must be at most {num_ids('uint32'):,}, got {vocab_size}.")
+    return "uint16" if vocab_size <= num_ids("uint16") else "uint32"
 
 
 def read_index(folder: Path, shard: Shard) -> NDArray[np.int64]:

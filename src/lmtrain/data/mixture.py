@@ -63,7 +63,7 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
     """Read the weights of the whole run: those of the sources, then each phase of the schedule.
 
     Raises:
-        ConfigurationError: A phase out of order, with an unknown source or without a weight, or a source in no phase.
+        ConfigurationError: A phase out of order, with an unknown source or without a weight.
     """
     phases = [Phase(start=0.0, weights={name: source.weight for name, source in sources.items()})]
     for number, given in enumerate(schedule):
@@ -76,9 +76,6 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
         weights = {name: _weight(named.get(name, 0.0), key=f"{key}.weights.{name}") for name in sources}
         phases.append(Phase(start=float(start), weights=weights))
     _require_turns(phases)
-    for name in sources:
-        if not any(phase.weights[name] for phase in phases):
-            raise ConfigurationError(f"data.sources.{name}.weight: must be above 0 here or in data.schedule, got 0.")
     return tuple(phases)
 
 
@@ -159,7 +156,7 @@ def open_mixture(sources: Mapping[str, Mapping[str, Any]], schedule: Sequence[Ma
     """Open the sources of a mixture, each {path, weight}; `schedule` lists {from, weights} for later parts of the run.
 
     Raises:
-        ConfigurationError: An invalid weight, an absent or never read source, a schedule out of order.
+        ConfigurationError: An invalid weight, an absent source, a schedule out of order.
         DataError: A folder cannot be read, or the tokenizers differ.
     """
     parsed = parse_sources(sources)

@@ -104,9 +104,7 @@ def score_held_out(
     The error is for a ratio of sums over batches: the differences of their nats from the mean rate by their bytes.
     """
     by_batch = list(sums_of_batches(model, batches, token_bytes=token_bytes, loss=loss))
-    if not by_batch:
-        raise DataError("text: must have at least 1 byte, got an empty text.")
-    sums = torch.stack(by_batch).cpu()  # [n, 3]
+    sums = torch.stack(by_batch or [torch.zeros(3)]).cpu()  # [n, 3]
     nats, num_bytes, num_tokens = sums.sum(0).tolist()
     if not num_bytes:
         raise DataError(f"text: must have at least 1 byte, got 0 in {num_tokens:.0f} targets.")

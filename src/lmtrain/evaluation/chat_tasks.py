@@ -19,6 +19,7 @@ from lmtrain.inference.chat import answer_all, chat_format
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
+from lmtrain.storage.damage import refuse_damage
 from lmtrain.tokenizers.question_forms import choice_question, count_question, letters_of
 
 Row = Mapping[str, Any]
@@ -116,10 +117,8 @@ def _task(folder: Path, label: str) -> ChatTask:
     items: list[Item] = []
     for path in next(filter(None, files), []):
         for where, row in read_named_rows(path, source.columns, flag=f"--chat: {path.parent}"):
-            try:
+            with refuse_damage(f"--chat: {path.parent}: {where}, an item of {label},", fix="copy the data set again"):
                 items.append(source.item(row))
-            except (ValueError, LookupError, TypeError) as problem:
-                raise DataError(f"--chat: {path.parent}: {where} is not an item of {label}: {problem}.") from problem
     if not items:
         raise DataError(
             f"--chat: {folder} has no {source.folder}/{source.part}/test*.parquet or .jsonl with rows for {label}; "

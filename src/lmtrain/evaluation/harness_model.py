@@ -51,9 +51,7 @@ class HarnessModel(TemplateLM):
         return self._loaded.name.replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:  # noqa: FBT001, FBT002 (the harness's)
-        """Return a name for the way conversations are written; a choice among several templates is refused."""
-        if isinstance(chat_template, str):
-            raise ConfigurationError(f"chat template {chat_template!r}: this model has one; leave its name out.")
+        """Return a name for the way conversations are written."""
         return "of the model" if chat_template else None
 
     def apply_chat_template(

@@ -135,11 +135,8 @@ def generate(
 
     For a model as training left it, whatever shards, casts or compiles it: it sees one shape, its last
     max_context_tokens, and returns to its mode. Each prompt draws its own random numbers.
-    Raises: ConfigurationError for an empty prompt.
     """
     num_prompt_tokens = tokens.shape[1]
-    if num_prompt_tokens == 0:
-        raise ConfigurationError("prompt: must have at least one token, got ''.")
     sampling = sampling or Sampling()
     draws = [random.Random(f"{seed}/{row}") for row in range(len(tokens))]  # strings seed alike in any process
     num_tokens = num_prompt_tokens + num_new_tokens

@@ -122,7 +122,7 @@ KINDS: Final = {
         biases=("attention_bias",),
         only={"attention_bias": lambda _: True, "swiglu_limit": lambda _: 7.0, "rope_parameters": layers.scaled_there},
         scalings=YARN,
-        settings=layers.sink_settings,
+        settings=lambda it: {"add_expert_feed_forward_length": it["intermediate_size"]},
         tensors=layers.sink_tensors,
     ),
     "lfm2": Kind(

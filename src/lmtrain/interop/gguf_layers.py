@@ -87,11 +87,6 @@ def latent_tensors(name: str, values: Array, config: Config) -> Tensors:
         yield name.replace("e_score_correction_bias", "e_score_correction.bias"), values
 
 
-def sink_settings(config: Config) -> dict[str, Any]:
-    """Give the width of gpt-oss's experts."""
-    return {"add_expert_feed_forward_length": config["intermediate_size"]}
-
-
 def sink_tensors(name: str, values: Array, config: Config) -> Tensors:
     """Part gate and up, which alternate in [E, D, 2 F], and transpose the experts' matrices."""
     del config

@@ -55,7 +55,7 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
         Route("/v1/models/{name:path}", service.guarded(service.model)),
         Route("/v1/chat/completions", service.guarded(service.chat), methods=["POST"]),
         Route("/v1/completions", service.guarded(service.complete), methods=["POST"]),
-        *(Route(address, _send(PAGE / name)) for address, name in FILES.items()),
+        *(Route(address, partial(_send, PAGE / name)) for address, name in FILES.items()),
     ]
     refusals = (HTTPException, *LMTRAIN_ERRORS, QueueFull, EngineFailed, ClientDisconnect)
     return Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, _refuse))
@@ -227,9 +227,6 @@ HEADERS = {
 }
 
 
-def _send(path: Path) -> Callable[[Request], Awaitable[Response]]:
-    async def send(request: Request) -> Response:
-        del request
-        return FileResponse(path, headers=HEADERS)
-
-    return send
+async def _send(path: Path, request: Request) -> Response:
+    del request
+    return FileResponse(path, headers=HEADERS)

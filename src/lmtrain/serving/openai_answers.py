@@ -96,12 +96,10 @@ class Writing:
         return {
             "tokens": [self._name(score.token) for score in scores],
             "token_logprobs": [score.log_probability for score in scores],
-            "top_logprobs": [self._likeliest(score) for score in scores],
+            "top_logprobs": [  # by their texts; of equal ones, such as none, the likelier
+                {self._name(token): value for token, value in reversed(score.likeliest)} for score in scores
+            ],
         }
-
-    def _likeliest(self, score: TokenScore) -> dict[str, float]:
-        """Return the likeliest tokens by their texts; of equal texts, such as none, the likelier."""
-        return {self._name(token): value for token, value in reversed(score.likeliest)}
 
     def _scored(self, score: TokenScore) -> dict[str, Any]:
         near = [self._token(token, value) for token, value in score.likeliest]

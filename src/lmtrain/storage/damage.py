@@ -27,11 +27,9 @@ def read_object(path: Path, *, fix: str = "copy it again") -> dict[str, Any]:
     """Return the JSON object of a file from anywhere; empty where there is no file, or another value."""
     if not path.is_file():
         return {}
-    try:
+    with refuse_damage(path, fix=fix):
         content = foreign_json.read(path)
-    except ValueError as problem:
-        raise DataError(f"{path} is damaged ({problem}); {fix}.") from problem
-    return content if isinstance(content, dict) else {}
+        return content if isinstance(content, dict) else {}
 
 
 def one_line(problem: BaseException) -> str:

@@ -17,6 +17,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import refuse_damage
 from lmtrain.storage.durable import write_durably
 from lmtrain.tokenizers.base import (
     CHARACTER_OF_BYTE,
@@ -199,10 +200,8 @@ def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
 
 def read_content(tokenizer_json: str) -> dict[str, Any]:
     """Return the tokenizer of a `tokenizer.json` text."""
-    try:
+    with refuse_damage("tokenizer.json"):
         content = foreign_json.parse(tokenizer_json)
-    except ValueError as problem:
-        raise DataError(f"tokenizer.json is damaged ({problem}); restore or rebuild it.") from problem
-    if not isinstance(content, dict) or "model" not in content:
-        raise DataError("tokenizer.json is not a tokenizer: it has no model; restore or rebuild it.")
-    return content
+        if not isinstance(content, dict) or "model" not in content:
+            raise DataError("tokenizer.json is not a tokenizer: it has no model; restore or rebuild it.")
+        return content

@@ -186,6 +186,7 @@ STYLES = (
     ),
     ChatStyle("inst", ("[INST]", "[/INST]", "</s>"), _write_inst, (), CallWords('{"name"')),
 )
+STYLE_NAMES = ", ".join(style.name for style in STYLES)
 
 
 def styles_of(special_tokens: Collection[str]) -> list[ChatStyle]:
@@ -215,11 +216,6 @@ def own_template(tokenizer: Tokenizer) -> TemplateWriter | None:
     return TemplateWriter(tokenizer, tokenizer.template)
 
 
-def style_names() -> str:
-    """Return the names of the styles."""
-    return ", ".join(style.name for style in STYLES)
-
-
 Messages = Sequence[Mapping[str, Any]]
 IdsAndMask = tuple[NDArray[np.uint32], NDArray[np.bool_]]
 
@@ -228,7 +224,7 @@ def chat_style(tokenizer: Tokenizer) -> ChatStyle:
     """Return the style of a tokenizer's special tokens."""
     if found := styles_of(tokenizer.special_tokens):
         return found[0]
-    lacks = f"has no chat template and lacks the special tokens of a chat style ({style_names()})"
+    lacks = f"has no chat template and lacks the special tokens of a chat style ({STYLE_NAMES})"
     raise DataError(f"the tokenizer {lacks}; train one with tokenizer.chat=true, or use a chat model's.")
 
 

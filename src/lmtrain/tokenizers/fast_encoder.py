@@ -53,11 +53,6 @@ class FastEncoder:
         self._fast = _load_fastokens(tokenizer_json)
         self._check([*HARD_TEXTS, *special_tokens, f"a{' '.join(special_tokens)}\n"])
 
-    @property
-    def is_fast(self) -> bool:
-        """Return whether fastokens encodes."""
-        return self._fast is not None
-
     def __call__(self, texts: Sequence[str]) -> FlatIds:
         """Return the ids of all texts back to back, and where each text's end."""
         sample: list[str] = []
