@@ -10,12 +10,10 @@ import itertools
 import threading
 import warnings
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmtrain.errors import EnvironmentProblem
-from lmtrain.missing_package import install_command
+from lmtrain.missing_package import require_package
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Space, grid_of
 from lmtrain.storage.durable import drop_torn_end
@@ -32,10 +30,7 @@ SEEDS_PER_STUDY: Final = 100_003  # a prime: trials of studies with neighbouring
 
 def require_optuna(sampler: str) -> None:
     """Refuse a search without its packages."""
-    for package in ("optuna", *(["cmaes"] if sampler == "cmaes" else [])):
-        if find_spec(package) is None:
-            command = install_command("sweep", package)
-            raise EnvironmentProblem(f"hydra/sweeper=optuna needs the package {package}: {command}")
+    require_package("hydra/sweeper=optuna", "optuna", *(["cmaes"] if sampler == "cmaes" else []), extra="sweep")
 
 
 def sampler_of(settings: SearchSettings, *, number: int) -> "BaseSampler":

@@ -1,6 +1,5 @@
 """`lmtrain serve RUN`: OpenAI's API and a chat page over a model of this machine."""
 
-import importlib.util
 import secrets
 import signal
 from contextlib import suppress
@@ -9,8 +8,8 @@ from types import FrameType
 from typing import Final
 
 from lmtrain.cli.commands.model_flags import add_model, read_model, require_model
-from lmtrain.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
-from lmtrain.missing_package import install_command
+from lmtrain.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_TERMINATED, ConfigurationError
+from lmtrain.missing_package import require_package
 from lmtrain.run.compose.flag_parser import FlagParser
 from lmtrain.tracking.ports import in_web_address, is_loopback, require_free
 
@@ -21,9 +20,7 @@ DRAIN_SECONDS: Final = 30  # for answers that have begun when the server is to e
 def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
     """Serve until SIGTERM or Ctrl-C, then finish the answers that have begun; return 0 for both."""
     asked = _parser(program).parse_args(words)
-    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise EnvironmentProblem(f"{' and '.join(missing)} missing: {install_command('serve', *missing)}")
+    require_package("lmtrain serve", "starlette", "uvicorn", extra="serve")
     key = read_key(asked.api_key_file, host=asked.host)
     require_model(asked)
     require_free(asked.host, asked.port)

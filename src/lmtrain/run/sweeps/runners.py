@@ -22,7 +22,7 @@ from lmtrain.child_process import python_environment
 from lmtrain.errors import EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError, EnvironmentProblem
 from lmtrain.launch.local import worker_command
 from lmtrain.launch.rank_ends import plain_exit_code
-from lmtrain.missing_package import install_command
+from lmtrain.missing_package import require_package
 from lmtrain.run.execution.start import start
 from lmtrain.run.stored_runs.job import Job, job_of_rank
 from lmtrain.tracking.atomic_files import read_json, write_json
@@ -232,10 +232,7 @@ def _last_line(words: str) -> str:
 
 def _submitit() -> Any:
     os.environ.update(SIGNAL)  # read at its import, here and in the job
-    try:
-        import submitit
-    except ImportError as missing:
-        raise EnvironmentProblem(
-            f"sweep.launcher=slurm needs the package submitit: {install_command('sweep', 'submitit')}"
-        ) from missing
+    require_package("sweep.launcher=slurm", "submitit", extra="sweep")
+    import submitit
+
     return submitit
