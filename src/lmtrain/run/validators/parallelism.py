@@ -148,10 +148,12 @@ def require_stages(config: RunConfig) -> None:
 
     group_sizes.require_one_future_token(config.model.get("num_future_tokens") or 0)
     strategy = f"with strategy={config.strategy.word}"
-    precision = config.facts(PrecisionFacts, has_bf16=True)
-    if precision is not None and not _fits_stages(precision):
-        fits = words_of(PrecisionFacts, _fits_stages, has_bf16=True)
-        raise wrong("precision", f"one with fp32 weights and no scales {strategy}", config.precision.word, one_of(fits))
+    config.require_option(
+        PrecisionFacts,  # copies of a tied table round alike, no scale is shared
+        lambda facts: facts.bytes_of.weights == 4 and facts.bytes_of.matmul not in ("fp8", "fp16"),
+        f"with fp32 weights and no scales {strategy}",
+        has_bf16=True,
+    )
     if config.health.recompute_every_steps is not None:
         raise wrong("health.recompute_every_steps", f"null {strategy}", config.health.recompute_every_steps, "null")
     if pipeline.schedule not in WAITS:
@@ -161,11 +163,6 @@ def require_stages(config: RunConfig) -> None:
     for node, is_on in ((config.compile, compiles), (config.recompute, recomputes.recomputes)):
         if is_on:
             raise wrong(node.key, f"none {schedule}", node.word, f"{node.key}=none")
-
-
-def _fits_stages(precision: PrecisionFacts) -> bool:
-    """Return whether each stage alone can compute in it: copies of a tied table round alike, no scale is shared."""
-    return precision.bytes_of.weights == 4 and precision.bytes_of.matmul not in ("fp8", "fp16")
 
 
 def require_workers(config: RunConfig) -> None:

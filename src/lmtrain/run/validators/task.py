@@ -113,15 +113,12 @@ def require_adaptable(config: RunConfig) -> None:
     if gives_nothing(config.adapter.target):
         return
     adapter = f"with adapter={config.adapter.word.lower()}"
-
-    def is_whole(spread: ModelSpread) -> bool:
-        return spread.pipeline.num_stages == 1
-
-    def keeps_layers(precision: PrecisionFacts) -> bool:
-        return precision.bytes_of.matmul != "fp8"
-
-    config.require_option(ModelSpread, is_whole, f"with all layers on each rank {adapter}", unstated=ModelSpread())
-    config.require_option(PrecisionFacts, keeps_layers, f"that keeps layers {adapter}", has_bf16=True)
+    config.require_option(
+        ModelSpread, lambda spread: spread.pipeline.num_stages == 1, f"with all layers on each rank {adapter}",
+        unstated=ModelSpread(),
+    )  # fmt: skip
+    rule = f"that keeps layers {adapter}"
+    config.require_option(PrecisionFacts, lambda precision: precision.bytes_of.matmul != "fp8", rule, has_bf16=True)
 
 
 def require_trained_weights(config: RunConfig) -> None:
