@@ -9,6 +9,7 @@ UNREACHED ?= 3
 BIN := .venv/bin
 SHORT := not browser and not external and not long and not benchmarks
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+WAITING := $(subst -n 2,-n 3,$(PYTEST))
 STAMP := .venv/.set-up
 CACHE := $(CURDIR)/.cache
 $(shell mkdir -p '$(CACHE)/tmp')
@@ -64,10 +65,10 @@ test: $(STAMP) ## run the tests that need nothing beyond `make setup` (ARGS='-k 
 	@$(PYTEST) -m '$(SHORT) and not slow and not distributed and not faults' $(ARGS)
 
 test-slow: $(STAMP) ## run the tests that train for longer, start several processes, or kill them (ARGS=tests/faults)
-	@$(subst -n 2,-n 3,$(PYTEST)) -m '$(SHORT) and (slow or distributed or faults)' $(ARGS)
+	@$(WAITING) -m '$(SHORT) and (slow or distributed or faults)' $(ARGS)
 
 test-external: $(STAMP) trackio llama-cpp clients hydra-next hadolint ## run the tests that need SLURM, PostgreSQL, a browser or other shells
-	@$(PYTEST) -m '(browser or external) and not long' $(ARGS)
+	@$(WAITING) -m '(browser or external) and not long' $(ARGS)
 
 test-all: $(STAMP) ## run every test, with the long campaigns and the fuzzing (EXAMPLES=500 of each)
 	@LMTRAIN_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) --timeout 0 $(ARGS)
