@@ -123,7 +123,7 @@ def test_a_step_with_future_tokens_sends_what_its_facts_say(pair: list[Found]) -
 
 @pytest.mark.distributed
 def test_a_step_sends_what_its_facts_say(pair: list[Found]) -> None:
-    """And the step's loss and tokens, its norm, and the counts of experts' tokens."""
+    """And the step's loss, tokens and FLOPs, its norm, and the counts of experts' tokens."""
     model = MODELS["latent"](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)
     stream = Stream(num_tokens=64, num_bytes=64 * 16 * 4, num_layers=3)
     whole = trained_parameters(model).num_whole_in_groups
@@ -133,4 +133,4 @@ def test_a_step_sends_what_its_facts_say(pair: list[Found]) -> None:
     *messages, of_parts, of_loss, of_norm, of_counts = pair[0]["sent"][-1]
     assert sum(each.sent for each in messages) == group.gathered_bytes
     assert of_parts.sent == group.reduced_bytes
-    assert (of_loss.num_bytes, of_norm.num_bytes, of_counts.num_bytes) == (16, 4, 2 * 8 * 4)
+    assert (of_loss.num_bytes, of_norm.num_bytes, of_counts.num_bytes) == (24, 4, 2 * 8 * 4)

@@ -91,14 +91,14 @@ def test_one_process_goes_on_from_a_pair(folder: Path, pair: list[Found], alone:
 @pytest.mark.distributed
 @pytest.mark.parametrize(("case", "share_again"), [(2, 0.0), (1, 1.0)])
 def test_a_step_sends_what_its_facts_say(pair: list[Found], case: int, share_again: float) -> None:
-    """And one message each with small parameters' gradients, the step's loss and tokens, and its norm."""
+    """And one message each with small parameters' gradients, the step's loss, tokens and FLOPs, and its norm."""
     facts = {"gathered": 0.0, "num_gradients": 0.0, "micro_steps": 2}
     stream = Stream(num_tokens=64, num_bytes=64 * 16 * 4, num_layers=2, share_again=share_again)
     (group,) = mesh_facts(option="tensor", tensor_size=2).collectives(num_ranks=2, stream=stream, **facts)
     *messages, of_parts, of_loss, of_norm = pair[case]["sent"][-1]
     assert of_norm.num_bytes == 4
     assert sum(each.sent for each in messages) == group.num_bytes
-    assert (of_parts.kind, of_loss.num_bytes) == ("reduce", 16)
+    assert (of_parts.kind, of_loss.num_bytes) == ("reduce", 24)
     assert of_parts.num_bytes < 2000, "norms and biases, not matrices"
 
 
