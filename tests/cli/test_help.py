@@ -31,6 +31,7 @@ def test_every_key_has_a_meaning() -> None:
         ("train resume=m", {"resume=must"}),
         ("generate runs/n", {"runs/notes"}),
         ("show runs/spe", {"runs/speedrun", "runs/speedrun/base"}),
+        ("audit runs/spe", {"runs/speedrun", "runs/speedrun/base"}),
         ("export ", {"gguf", "hf", "peft"}),
         ("bench --s", {"--seconds"}),
         ("launch ", {"slurm", "torchrun", "k8s", "sky"}),

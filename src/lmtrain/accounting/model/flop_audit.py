@@ -16,6 +16,7 @@ FEED_FORWARD, EXPERTS, RECURRENT, PRODUCTS = "feed-forward", "experts", "recurre
 GROUPS: Final = (HEAD, PRODUCTS, PROJECTIONS, SCORES, FEED_FORWARD, EXPERTS, RECURRENT)
 EXPLAINED: Final = 0.01  # of a step: a smaller difference needs no line
 BATCH: Final = "this batch"
+SKIPPED: Final = "the kernel skips pairs that the mask hides"
 REPORTED: Final = ("palm", "causal", BATCH)  # a run logs the first two
 
 
@@ -131,7 +132,7 @@ class FlopAudit:
             ("the formula counts the later tokens too, which a causal mask hides", half),
             (_of_documents(self.batch), scores - half - batch.get(SCORES, 0.0)),
             ("operators: the fused backward pass computes scores again", self.counted.scores_again),
-            (f"operators: {_of_kernel(self.shape, self.batch)}", kernel),
+            (f"operators: {_of_kernel(self.shape, self.batch) if kernel > 0 else SKIPPED}", kernel),
             ("operators: recomputation, in no MFU", self.counted.recomputed),
             ("operators: chunks of tokens multiply one another, the formula has a state alone",
              counted.get(RECURRENT, 0.0) - formula.get(RECURRENT, 0.0)),
@@ -148,6 +149,9 @@ class FlopAudit:
     def findings(self) -> list[str]:
         """Return a line for each impossible utilization: what it counts, and what the batch needs."""
         mfu, own = self.mfu, self.mfu.get(BATCH, 0.0)
+        if own > 1:
+            why = "check tokens per second, the peak and the number of devices"
+            return [f"{BATCH}: an MFU of {own:.1%} is impossible, and no convention's is right: {why}."]
         wrong = {
             "palm": "it counts attention to tokens that the mask hides",
             "causal": "it counts documents of the data's mean length",
@@ -156,16 +160,11 @@ class FlopAudit:
             "whole context": "it counts attention to the whole context, beyond windows and documents",
             "all experts": "it counts the experts that a token is not sent to",
         }
-        end = (
-            f"this batch needs {own:.1%}"
-            if own <= 1
-            else f"this batch needs {own:.1%} too: check tokens per second, the peak and the number of devices"
-        )
         return [
-            f"{name}: an MFU of {mfu[name]:.1%} is impossible: {what}; {end}."
+            f"{name}: an MFU of {mfu[name]:.1%} is impossible: {what}; this batch needs {own:.1%}."
             for name, what in wrong.items()
             if mfu.get(name, 0.0) > 1
-        ] or ([f"{end}."] if own > 1 else [])
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain numbers, FLOPs of one step."""
@@ -189,17 +188,13 @@ class FlopAudit:
 def _of_documents(batch: AuditedBatch) -> str:
     if batch.documents is None:
         return "the formula counts documents that this batch sees whole"
-    mean = sum(batch.documents.values())
-    return f"this batch's {mean:,} documents are not of the lengths that the formula counts"
+    return f"this batch's {sum(batch.documents.values()):,} documents are not of the lengths that the formula counts"
 
 
 def _of_kernel(shape: ModelShape, batch: AuditedBatch) -> str:
-    causes = [
-        *(["windows"] if any(layer.window_tokens for layer in shape.attention) else []),
-        *(["documents"] if batch.documents else []),
-    ]
-    padded = any(layer.value_width not in (None, layer.head_width) for layer in shape.attention)
-    hidden = [f"masked pairs beyond {' and '.join(causes)} are computed"] if causes else []
-    return ", ".join(
-        [*hidden, *(["values are padded to the width of keys"] if padded else [])] or ["pairs not counted"]
-    )
+    has_windows = any(layer.window_tokens for layer in shape.attention)
+    causes = [word for word, is_there in (("windows", has_windows), ("documents", batch.documents)) if is_there]
+    reasons = [f"masked pairs beyond {' and '.join(causes)} are computed"] if causes else []
+    if any(layer.value_width not in (None, layer.head_width) for layer in shape.attention):
+        reasons.append("values are padded to the width of keys")
+    return ", ".join(reasons) or "attention that the formula leaves out"

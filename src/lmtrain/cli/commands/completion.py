@@ -104,6 +104,8 @@ def completions(words: Sequence[str], *, runs: Path = Path("runs")) -> list[str]
         found = first
     elif before[0] in CONFIGS:
         found = _overrides(before[1:], current, config=CONFIGS[before[0]], runs=runs)
+        if len(before) == 1 and f"lmtrain {before[0]} runs/" in page(before[0]):  # an example: it takes a run too
+            found += [f"{runs}/{name}" for name in _runs(runs)]
     else:
         found = [f"{runs}/{name}" for name in _runs(runs)] if A_RUN.search(page(*before[:2])) else []
     return sorted({word for word in found if word.startswith(current)})

@@ -22,29 +22,30 @@ WORDS: Final = {
 
 def page(audit: FlopAudit, *, title: str) -> RenderableType:
     """Lay out the three counts, their differences, and utilization by convention."""
-    formula, operators, batch = audit.formula, audit.counted.by_group, audit.of_batch
-    rows = [
-        (group, *(f"{counts.get(group, 0) / 1e9:,.4g}" for counts in (formula, operators, batch)))
-        for group in GROUPS
-        if any(group in counts for counts in (formula, operators, batch))
-    ]
-    total = [f"{sum(counts.values()) / 1e9:,.4g}" for counts in (formula, operators, batch)]
-    whole = sum(formula.values())
+    counts = (audit.formula, audit.counted.by_group, audit.of_batch)
+    groups = [group for group in GROUPS if any(group in each for each in counts)]
+    rows = [(group, *(_flops(each.get(group, 0.0)) for each in counts)) for group in groups]
+    rows.append(("total", *(_flops(sum(each.values())) for each in counts)))
+    whole = sum(audit.formula.values())
     differences = [(f"{flops / whole:+.1%}", reason) for reason, flops in audit.differences]
     parts: list[RenderableType] = [
         title_line(f"{title}, audited"),
-        columns([*rows, ("total", *total)], head=("GFLOP of a step", "formula", "operators", BATCH)),
+        columns(rows, head=("FLOPs of a step", "formula", "operators", BATCH)),
         Text("\nDifferences, as shares of the formula", style="bold"),
         pairs(differences, width=8),
         Text("\nBy convention", style="bold"),
         columns(
-            [(WORDS[name], f"{flops / 1e6:,.4g}", *_mfu(audit, name)) for name, flops in audit.conventions.items()],
-            head=("", "MFLOP a token", *(["MFU"] if audit.pace else [])),
+            [(WORDS[name], _flops(flops), *_mfu(audit, name)) for name, flops in audit.conventions.items()],
+            head=("", "FLOPs a token", *(["MFU"] if audit.pace else [])),
         ),
         *(Text(line) for line in ("", *_notes(audit))),
         *(Text(line, style="bold red") for line in audit.findings),
     ]
     return Group(*parts)
+
+
+def _flops(number: float) -> str:
+    return format_quantity(number, digits=2).replace("B", "G")
 
 
 def _mfu(audit: FlopAudit, name: str) -> list[str]:
