@@ -122,8 +122,9 @@ def log_many(folder: Path, *, num_points: int, num_parts: int = 50) -> list[dict
             metrics = {"train/loss": 1.0, "train/gradient_norm": 0.5, "train/lr": 1e-3, "speed/mfu_palm": 0.4}
             log.extend([Point(0.0, step, step * 16, metrics) for step in range(at, at + 10)])
         appended = time.process_time()
-        while (batch := read_after(log.path, place)).points:
-            place = batch.next
+        points: list[Point] | None = None
+        while points != []:
+            points, place = read_after(log.path, place)
         read = time.process_time()
         memory = here.memory_full_info().uss / MIB
         costs = {"append_us": 1e6 * (appended - began) / count, "read_us": 1e6 * (read - appended) / count}

@@ -93,19 +93,16 @@ def test_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path):
         list(read_points(path))
 
 
-def steps(batch):
-    return [point.step for point in batch.points]
-
-
 def test_file_that_a_resume_replaced_is_read_from_its_start(tmp_path):
     log = RunLog(tmp_path)
     for step in (1, 2, 3):
         append_point(log, step, step, {"x": 1.0})
-    place = read_after(log.path, LogOffset()).next
+    _, place = read_after(log.path, LogOffset())
     log.truncate_after(1)
     for step in (2, 3, 4):
         append_point(log, step, step, {"x": 1.0})
-    assert steps(read_after(log.path, place)) == [1, 2, 3, 4]
+    points, _ = read_after(log.path, place)
+    assert [point.step for point in points] == [1, 2, 3, 4]
 
 
 def test_scores_join_those_of_their_step_and_the_run_s_curves(tmp_path):

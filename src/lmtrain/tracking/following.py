@@ -89,10 +89,9 @@ class Following(Tracking):
             place = LogOffset()
             while True:
                 has_ended = self._ended.is_set()  # asked before reading: later points are read once more
-                batch = read_after(self._folder.metrics_path, place)
-                place = batch.next
-                if batch.points:
-                    self.write(batch.points)
+                points, place = read_after(self._folder.metrics_path, place)
+                if points:
+                    self.write(points)
                 elif has_ended:
                     break
                 else:

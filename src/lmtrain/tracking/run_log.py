@@ -181,16 +181,11 @@ class LogOffset:
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class PointBatch:
-    """The points after a place, and the place after them."""
+def read_after(path: Path, place: LogOffset, *, read_bytes: int = READ_BYTES) -> tuple[list[Point], LogOffset]:
+    """Return the points of whole lines after a place, as many as fit into read_bytes, and the place after them.
 
-    points: list[Point]
-    next: LogOffset
-
-
-def read_after(path: Path, place: LogOffset, *, read_bytes: int = READ_BYTES) -> PointBatch:
-    """Return the whole lines after place, as many as fit into read_bytes; a new file is read from its start."""
+    A new file is read from its start.
+    """
     try:
         foreign_json.require_an_end(path)
         with path.open("rb") as file:
@@ -200,10 +195,10 @@ def read_after(path: Path, place: LogOffset, *, read_bytes: int = READ_BYTES) ->
             file.seek(start)
             block = file.read(read_bytes)
     except FileNotFoundError:
-        return PointBatch([], place)
+        return [], place
     whole = block[: block.rfind(b"\n") + 1]
     points = [point for line in whole.splitlines() if (point := _parse(line)) is not None]
-    return PointBatch(points, LogOffset(found.st_ino, start + len(whole)))
+    return points, LogOffset(found.st_ino, start + len(whole))
 
 
 def newest_with(path: Path, metric: str, *, until: float = math.inf) -> Point | None:

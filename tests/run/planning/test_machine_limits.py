@@ -11,7 +11,6 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.planning import machine_limits
 from lmtrain.run.planning.machine_limits import (
-    HeldDevice,
     available_bytes,
     batch_of,
     is_out_of_memory,
@@ -37,7 +36,7 @@ def test_little_memory_accumulates_to_the_same_tokens(tmp_path, monkeypatch):
     for sequences in (1, 2, 4):
         part = replace(whole, sequences_per_micro_step=sequences, accumulation_micro_steps=8 // sequences)
         needed = memory_of(setting, part).total
-        monkeypatch.setattr(machine_limits, "held_device", lambda _, needed=needed: HeldDevice(None, needed))
+        monkeypatch.setattr(machine_limits, "held_device", lambda _, needed=needed: (None, needed))
         batch = batch_of(asked)
         assert batch.sequences_per_micro_step == sequences
         assert batch.tokens_per_step == 2048
@@ -45,7 +44,7 @@ def test_little_memory_accumulates_to_the_same_tokens(tmp_path, monkeypatch):
 
 
 def test_a_device_too_small_for_one_sequence_is_refused_with_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine_limits, "held_device", lambda _: HeldDevice(None, 10_000_000))
+    monkeypatch.setattr(machine_limits, "held_device", lambda _: (None, 10_000_000))
     with pytest.raises(ConfigurationError, match=r"not even 1 fits, which needs 0\.\d GB of 0\.0 GB"):
         batch_of(config(tmp_path))
 
@@ -56,7 +55,7 @@ def test_out_of_memory_says_what_fits_with_numbers(tmp_path, monkeypatch):
     whole = batch_of(asked)
     setting = setting_here(asked)
     for_two = memory_of(setting, replace(whole, sequences_per_micro_step=2, accumulation_micro_steps=4)).total
-    monkeypatch.setattr(machine_limits, "held_device", lambda _: HeldDevice(None, for_two))
+    monkeypatch.setattr(machine_limits, "held_device", lambda _: (None, for_two))
     message = str(out_of_memory(asked, whole))
     assert "out of memory at batch.micro_batch_sequences=8: the plan needs 0." in message
     assert "set batch.micro_batch_sequences=2" in message
@@ -84,10 +83,10 @@ def test_a_run_larger_than_this_machine_is_refused_with_the_accumulation_that_fi
     setting = setting_here(asked)
     two = memory_of(setting, replace(BATCH, sequences_per_micro_step=2, accumulation_micro_steps=4)).total
     for held, message in ((two, "set batch.micro_batch_sequences=2"), (20_000_000, "a smaller model")):
-        monkeypatch.setattr(machine_limits, "held_device", lambda _, held=held: HeldDevice(None, held))
+        monkeypatch.setattr(machine_limits, "held_device", lambda _, held=held: (None, held))
         with pytest.raises(ConfigurationError, match=message):
             require_memory(asked, BATCH, num_parameters=4_000_000)
-    monkeypatch.setattr(machine_limits, "held_device", lambda _: HeldDevice(None, 500_000_000))
+    monkeypatch.setattr(machine_limits, "held_device", lambda _: (None, 500_000_000))
     require_memory(asked, BATCH, num_parameters=40_000_000)
 
 

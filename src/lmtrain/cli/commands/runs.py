@@ -81,9 +81,8 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     try:
         while not asked.once:
             status = settled_status(folder)  # before the log, so that its last lines are read
-            batch = read_after(log, place)
-            place = batch.next
-            for line in lines_of(batch.points, brief.num_steps):
+            points, place = read_after(log, place)
+            for line in lines_of(points, brief.num_steps):
                 print(line, flush=True)
             if status is None or status.status != "RUNNING":
                 break

@@ -80,7 +80,7 @@ def newest_points(log: Path, *, beside: str | None = None, tail_bytes: int = TAI
         return []
     found = log.stat()
     start = max(0, found.st_size - tail_bytes)  # possibly within a line, which is then left out
-    points = read_after(log, LogOffset(found.st_ino, start), read_bytes=tail_bytes).points
+    points, _ = read_after(log, LogOffset(found.st_ino, start), read_bytes=tail_bytes)
     if beside is None or not start or newest_point(points, beside):
         return points
     return [*filter(None, [newest_with(log, beside)]), *points]

@@ -5,7 +5,7 @@ Without these refusals the kernel would kill the run without a message, or its f
 
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -40,34 +40,26 @@ FEWEST_BYTES_PER_PARAMETER, FEWEST_BYTES_PER_TOKEN = 4, 4_096  # of any run
 CLEARLY_ENOUGH: Final = 1 / 32  # of the memory: a run on a CPU takes up to some twenty times those bytes
 
 
-@dataclass(frozen=True)
-class HeldDevice:
-    """The device of one rank: its product name, None for a CPU, and how many bytes a run may take."""
-
-    name: str | None
-    num_bytes: int
-
-
-def held_device(trainer: TrainerSettings) -> HeldDevice:
-    """Return the device of this rank; ranks on one CPU share its free memory."""
+def held_device(trainer: TrainerSettings) -> tuple[str | None, int]:
+    """Return this rank's device, None for a CPU, and how many bytes a run may take; ranks on a CPU share its memory."""
     if torch.cuda.is_available() and trainer.accelerator != "cpu":
         free, _ = torch.cuda.mem_get_info()  # without the memory of other processes
-        return HeldDevice(torch.cuda.get_device_name(), free + torch.cuda.memory_reserved())
+        return torch.cuda.get_device_name(), free + torch.cuda.memory_reserved()
     free = available_bytes() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return HeldDevice(None, int(free * CPU_SHARE / trainer.devices))
+    return None, int(free * CPU_SHARE / trainer.devices)
 
 
 def setting_here(config: RunConfig) -> Setting:
     """Return the inputs of the memory of this rank's device."""
-    device = held_device(config.trainer)
+    name, num_bytes = held_device(config.trainer)
     planned = planned_setting(config)
-    if device.name and find_device(device.name):
-        planned = replace(planned, cluster=replace(planned.cluster, device=device.name))
-    if device.name:
+    if name and find_device(name):
+        planned = replace(planned, cluster=replace(planned.cluster, device=name))
+    if name:
         planned = replace(planned, host=None)
     elif planned.host:  # this process runs already, outside of the free memory
         planned = replace(planned, host=replace(planned.host, process_bytes=0))
-    most_bytes = min(device.num_bytes, int(config.cluster.memory_bytes or device.num_bytes))
+    most_bytes = min(num_bytes, int(config.cluster.memory_bytes or num_bytes))
     return replace(with_facts(planned, model_facts(config, planned)), held_bytes=most_bytes)
 
 
@@ -104,14 +96,14 @@ def recompute_here(config: RunConfig) -> RunConfig:
 
 def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) -> None:
     """Compare the planned memory of a run with this machine's free memory."""
-    device = held_device(config.trainer)
+    _, num_bytes = held_device(config.trainer)
     tokens = batch.sequences_per_micro_step * batch.context_tokens
     least = num_parameters * FEWEST_BYTES_PER_PARAMETER + tokens * FEWEST_BYTES_PER_TOKEN
-    if least < CLEARLY_ENOUGH * device.num_bytes:
+    if least < CLEARLY_ENOUGH * num_bytes:
         return
     config, _ = with_recompute(config, setting_here)  # the run chooses the same
     setting = setting_here(config)
-    needed, held = memory_of(setting, batch).total, setting.device_bytes or device.num_bytes
+    needed, held = memory_of(setting, batch).total, setting.device_bytes or num_bytes
     if needed > held:
         raise ConfigurationError(
             f"{MICRO_BATCH}={batch.sequences_per_micro_step}: {batch.context_tokens} tokens each need "

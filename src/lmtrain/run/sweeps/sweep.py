@@ -222,11 +222,11 @@ class Sweep:
         is_first = progress.run is progress.trial.runs[0]
         if self.study is None or self.settings.pruner == "none" or not is_first or progress.is_pruned:
             return
-        found = read_after(self.folder / progress.run.folder / "metrics.jsonl", progress.place)
-        if found.next.inode != progress.place.inode:  # a new file: the run went back to a checkpoint
+        points, place = read_after(self.folder / progress.run.folder / "metrics.jsonl", progress.place)
+        if place.inode != progress.place.inode:  # a new file: the run went back to a checkpoint
             progress.num_reported = 0
-        progress.place = found.next
-        for point in found.points:
+        progress.place = place
+        for point in points:
             value = point.metrics.get(self.sweep.metric)
             if not point.step or value is None or not math.isfinite(value):
                 continue

@@ -94,11 +94,11 @@ class MlflowRun:
 
     def _send_points(self) -> int:
         """Send a part of the log, without infinite values and NaN; return its number of points."""
-        batch = read_after(self._folder.metrics_path, self._place)
-        if batch.next.inode != self._place.inode:
+        points, place = read_after(self._folder.metrics_path, self._place)
+        if place.inode != self._place.inode:
             self._curves.begin_again()
-        self._place = batch.next
-        for point in batch.points:
+        self._place = place
+        for point in points:
             for name, value in point.metrics.items():
                 metric = Metric(tracking_key(name), value, int(point.time * 1000), point.step)
                 if math.isfinite(metric.value) and self._curves.take(metric.key, metric.step):
@@ -109,7 +109,7 @@ class MlflowRun:
             del self._unsent[:METRICS_A_CALL]
         if has_news:
             self._curves.keep()
-        return len(batch.points)
+        return len(points)
 
     def _send_params(self, folder: Path) -> None:
         config = cast("object", foreign_yaml.parse(_read(folder / "config.yaml")))
