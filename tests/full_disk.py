@@ -1,6 +1,7 @@
 """A disk that refuses what is written to it, for a moment."""
 
 import os
+import resource
 from collections.abc import Generator
 from contextlib import contextmanager
 from errno import ENOSPC
@@ -20,3 +21,14 @@ def full_disk(*, room_bytes: int = 0, number: int = ENOSPC) -> Generator[None]:
 
     with mock.patch.object(os, "write", refuse):
         yield
+
+
+@contextmanager
+def files_of_at_most(num_bytes: int) -> Generator[None]:
+    """Let no file of this process grow beyond so many bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

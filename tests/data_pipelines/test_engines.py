@@ -14,6 +14,7 @@ from data_pipelines.engines.ray import RayEngine
 from data_pipelines.engines.slurm import SlurmEngine
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
 from data_pipelines.stages.deduplicate import ExactDeduplication
+from data_pipelines.stages.minhash import MinHashDeduplication
 from data_pipelines.stages.quality import C4Quality, FineWebQuality, GopherQuality, GopherRepetition
 from data_pipelines.stages.stage import PipelineJob
 from tests.data_pipelines.corpus import (
@@ -34,14 +35,6 @@ WEB = [UnicodeRepair(), LengthFilter(), GopherQuality(), GopherRepetition(), C4Q
 STAGES = [*WEB, ExactDeduplication()]
 
 
-def minhash():
-    pytest.importorskip("datatrove.pipeline.dedup.minhash")
-    pytest.importorskip("spacy")
-    from data_pipelines.stages.minhash import MinHashDeduplication
-
-    return MinHashDeduplication()
-
-
 def run(folder, stages=STAGES, **settings):
     return list(LocalEngine(**settings)(Planted(), stages, folder=folder))
 
@@ -60,21 +53,15 @@ def test_everything_planted_is_dropped_for_its_reason_and_nothing_else(tmp_path)
     assert repaired.text.endswith("\nThe caf\xe9 was na\xefve.")
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A folder of finished jobs of one process, and what came of them."""
-    folder = tmp_path_factory.mktemp("finished")
-    return folder, run(folder, [*STAGES, minhash()], num_processes=1)
-
-
 @pytest.mark.slow
-def test_minhash_runs_as_jobs_and_finds_what_is_planted(tmp_path, finished):
-    items = run(tmp_path, [*STAGES, minhash()], num_processes=2, piece_characters=20_000)
-    assert len(list(tmp_path.glob("*/pieces/*.jsonl"))) > 3
+def test_minhash_runs_as_jobs_and_finds_what_is_planted(tmp_path):
+    stages = [*STAGES, MinHashDeduplication()]
+    items = run(tmp_path / "many", stages, num_processes=2, piece_characters=20_000)
+    assert len(list(tmp_path.glob("many/*/pieces/*.jsonl"))) > 3
     found = reasons(items)
     assert found["near duplicate"] == len(NEAR)
     assert sum(found.values()) == len(NEAR) + len(SAME) + 1 + len(EMPTY) + 1 + len(ALL_JUNK)
-    assert finished[1] == items
+    assert run(tmp_path / "one", stages, num_processes=1) == items
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """A preparation killed or out of disk at any write continues to the same bytes."""
 
+import contextlib
 import errno
+import io
 import os
-import pickle
-import resource
 import shutil
 import signal
 from pathlib import Path
@@ -18,6 +18,7 @@ from data_pipelines.stages.train_tokenizer import ByteLevelSpec
 from lmtrain.data.manifest import References
 from lmtrain.errors import EnvironmentProblem
 from tests.data_pipelines.poems import Poems, files
+from tests.full_disk import files_of_at_most
 
 SETTINGS = {"validation_fraction": 0.1, "test_fraction": 0.1, "shard_tokens": 3000, "num_processes": 0}
 
@@ -127,40 +128,17 @@ def test_what_is_encoded_is_not_encoded_again_unless_it_was_damaged(tmp_path, mo
     assert 5 < len(kept) < all_blocks < 30
 
 
-def said_by_child(build):
-    """Call `build` in a process of its own, and return its answer."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.write(write, pickle.dumps(build()))
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as told:
-        content = told.read()
-    os.waitpid(child, 0)
-    return pickle.loads(content)
-
-
-def refusal(root):
-    try:
-        make(root)
-    except EnvironmentProblem as problem:
-        return str(problem)
-    return "nothing"
-
-
 @pytest.mark.faults
 @pytest.mark.parametrize("num_bytes", [100, 1000, 3000, 5500])
 def test_a_disk_that_takes_no_more_is_one_line_and_the_next_build_goes_on(tmp_path, num_bytes):
-    def with_small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
-        return refusal(tmp_path / "root")
-
     expected = files(make(tmp_path / "undisturbed"))
-    said = said_by_child(with_small_files)
-    assert "cannot be written: file too large: raise the limit" in said
-    assert "\n" not in said
+    with (
+        files_of_at_most(num_bytes),
+        contextlib.redirect_stderr(io.StringIO()),  # pytest's own is a file
+        pytest.raises(EnvironmentProblem, match="cannot be written: file too large: raise the limit") as refused,
+    ):
+        make(tmp_path / "root")
+    assert "\n" not in str(refused.value)
     assert visible(tmp_path / "root") == []
     assert files(make(tmp_path / "root")) == expected
 

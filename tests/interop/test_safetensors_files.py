@@ -6,6 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from lmtrain.errors import DataError
 from lmtrain.interop.safetensors_files import TensorToWrite, WeightFiles, write_shards
+from tests.full_disk import files_of_at_most
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16), "c": torch.zeros(3, 1)}
 
@@ -56,15 +57,8 @@ def test_a_damaged_index_is_refused(text, tmp_path):
 
 
 def test_a_full_disk_is_an_error_of_the_system(tmp_path):
-    import resource
-
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"too large|space|quota"):
-            write_shards(tmp_path, [TensorToWrite("a", 8000, lambda: torch.zeros(2000))], max_shard_bytes=10_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with files_of_at_most(1000), pytest.raises(OSError, match=r"too large|space|quota"):
+        write_shards(tmp_path, [TensorToWrite("a", 8000, lambda: torch.zeros(2000))], max_shard_bytes=10_000)
 
 
 def test_a_tensor_in_two_shards_is_refused_whatever_the_index_says(tmp_path):

@@ -1,7 +1,6 @@
 """Checkpoints on disk: whole or absent, verified, only weights, which are kept."""
 
 import os
-import resource
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from lmtrain.training.checkpointing.checkpoints import (
     require_same_identity,
 )
 from lmtrain.training.checkpointing.weights import load_weights
+from tests.full_disk import files_of_at_most
 
 FACTS = {"step": 3, "tokens": 96, "identity": {"seed": 1}}
 
@@ -66,13 +66,9 @@ def test_nothing_in_a_checkpoint_can_run_code(tmp_path):
 
 @pytest.mark.faults
 def test_a_full_disk_is_told_and_keeps_the_older_checkpoint(path):
-    newer, limits = path.with_name("step_00000004"), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
-    try:
-        with pytest.raises(EnvironmentProblem, match="step_00000004 could not be written"):
-            AtomicCheckpointIO().save_checkpoint({"state_dict": torch.zeros(1 << 16)}, newer)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    newer = path.with_name("step_00000004")
+    with files_of_at_most(1 << 16), pytest.raises(EnvironmentProblem, match="step_00000004 could not be written"):
+        AtomicCheckpointIO().save_checkpoint({"state_dict": torch.zeros(1 << 16)}, newer)
     assert [folder.name for folder in path.parent.iterdir()] == [path.name]
     assert damage(path) is None
 
