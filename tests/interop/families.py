@@ -6,7 +6,7 @@ import re
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.interop.hugging_face import LLAMA
+from tests.interop.hugging_face import LLAMA, built
 
 RECURRENT = re.compile(r"GatedDeltaNet|ShortConv|Mamba2Mixer")
 SIZES = {**LLAMA, "num_hidden_layers": 4}
@@ -236,24 +236,17 @@ FAMILIES = {
 
 def random_model(name, seed, **changes):
     """Return a model of transformers with drawn settings, some changed, and weights, norms and biases included."""
-    import transformers
-
     config_class, model_class, draw_own = FAMILIES[name]
     draw = random.Random(f"{name} {seed}")
     tied = {"tie_word_embeddings": draw.random() < 0.5, "num_key_value_heads": draw.choice([1, 2, 4])}
     settings = SIZES | tied | draw_own(draw) | changes
     if "dynamic" in str(settings):
         settings["max_position_embeddings"] = 32  # texts are longer
-    config = getattr(transformers, config_class)(**settings)
-    config._attn_implementation = config._experts_implementation = "eager"
-    torch.manual_seed(seed)
-    model = getattr(transformers, model_class)(config).eval()
+    model = built(config_class, model_class, settings, seed=seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-            elif parameter.shape[0] == config.vocab_size:
-                parameter.mul_(1 / config.hidden_size**0.5)  # embeddings multiplied by as much stay of this order
+            if parameter.ndim > 1 and parameter.shape[0] == model.config.vocab_size:
+                parameter.mul_(1 / model.config.hidden_size**0.5)  # embeddings multiplied by as much stay of this order
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn_like(buffer) * 0.1)

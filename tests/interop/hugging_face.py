@@ -66,21 +66,26 @@ MODELS = {
 
 
 def random_model(name, *, dtype=torch.float32, seed=0, **settings):
+    """Return one of MODELS."""
+    config_class, model_class, own = MODELS[name]
+    shared = {"vocab_size": VOCAB, "initializer_range": 0.2, "bos_token_id": None, "eos_token_id": 256}
+    settings = (shared if name.startswith("gpt2") else LLAMA) | own | settings
+    return built(config_class, model_class, settings, seed=seed).to(dtype)
+
+
+def built(config_class, model_class, settings, *, seed):
     """Return a model of transformers with random weights, norms and biases included."""
     import transformers
 
-    config_class, model_class, own = MODELS[name]
-    shared = {"vocab_size": VOCAB, "initializer_range": 0.2, "bos_token_id": None, "eos_token_id": 256}
-    config = getattr(transformers, config_class)(**((shared if name.startswith("gpt2") else LLAMA) | own | settings))
-    config._attn_implementation = "eager"
-    config._experts_implementation = "eager"
+    config = getattr(transformers, config_class)(**settings)
+    config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(seed)
     model = getattr(transformers, model_class)(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model.to(dtype)
+    return model
 
 
 def saved(name, folder, *, tokenizer=True, max_shard_size="5GB", **settings):

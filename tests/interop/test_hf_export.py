@@ -15,6 +15,7 @@ from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
+from tests.inference.cached import noisy
 from tests.interop.hugging_face import imported, tokens
 from tests.tokenizers import layouts
 
@@ -67,14 +68,7 @@ def settings_of(name):
 def random_model(name):
     """Return one of OURS with random weights, norms included."""
     model_type, own = OURS[name]
-    model = (GPT2 if model_type == "gpt2" else Llama)(**(SMALL | own))
-    generator = torch.Generator().manual_seed(0)
-    model.initialize_weights(generator)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
-    return model.eval()
+    return noisy((GPT2 if model_type == "gpt2" else Llama)(**(SMALL | own)))
 
 
 def to_export(model, settings, **changes):

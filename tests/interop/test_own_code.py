@@ -15,6 +15,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.rope import LinearRopeScaling
 from lmtrain.run.compose.compose import compose_config
 from lmtrain.run.stored_runs.loaded_models import model_to_run
+from tests.inference.cached import noisy
 from tests.interop.hugging_face import tokens
 from tests.interop.test_hf_export import SMALL, to_export
 
@@ -49,14 +50,7 @@ def smaller(option):
 
 def random_model(node):
     """Build a node's model with every weight drawn, those too that start at zero."""
-    model = build(node)
-    model.to_empty(device="cpu")
-    generator = torch.Generator().manual_seed(0)
-    model.initialize_weights(generator)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.15)
-    return model.eval()
+    return noisy(build(node).to_empty(device="cpu"))
 
 
 @pytest.fixture(scope="module")
