@@ -71,6 +71,8 @@ def test_flops_of_the_real_batches_have_their_own_utilization(tmp_path):
     assert (ledger.own.flops, ledger.to_json()["flops"]) == (9e10, 9e10)
     assert ledger.mfu("batch", "computing") == pytest.approx(9e10 / 40 / (2 * 1e9)), "tokens without loss too"
     assert "by the documents and windows of the batches" in text_of(ledger)
+    older = read_ledger(write(tmp_path / "c", rows=[*ROWS[:3], ROWS[5], ROWS[6], counted[1] | {"start": 1084.0}]))
+    assert older.own.flops == pytest.approx(9e10 / 10 * 20), "an attempt of an older version has none"
     before = read_ledger(write(tmp_path / "b"))
     assert (before.mfu("batch", "computing"), before.to_json()["flops"]) == (None, None)
 

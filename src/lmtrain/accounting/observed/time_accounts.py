@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 LOST: Final = "lost"
 COMPUTE: Final = "compute"
@@ -160,22 +160,22 @@ def _redone_from(attempts: Sequence[Attempt]) -> list[int | None]:
 
 def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float:
     """Return the share of computed tokens with loss, 1 where it was not counted; padding has none."""
-    counted, num_steps = _last_counts(attempts)
-    return sum(one.tokens or 0 for one in counted) / (num_steps * tokens_per_step) if num_steps else 1.0
+    tokens, num_steps = _counted(attempts, "tokens")
+    return tokens / (num_steps * tokens_per_step) if num_steps else 1.0
 
 
 def flops_per_step(attempts: Sequence[Attempt]) -> float | None:
     """Return the mean FLOPs of the real batches, None where they were not counted."""
-    counted, num_steps = _last_counts(attempts)
-    known = bool(num_steps) and all(one.flops is not None for one in counted)
-    return sum(one.flops or 0.0 for one in counted) / num_steps if known else None
+    flops, num_steps = _counted(attempts, "flops")
+    return flops / num_steps if num_steps else None
 
 
-def _last_counts(attempts: Sequence[Attempt]) -> tuple[list[StopwatchReading], int]:
-    """Return each attempt's last reading with counts, and the steps of all of them."""
-    counted = [(attempt.readings[0].step, each) for attempt in attempts
-               for each in [reading for reading in attempt.readings if reading.tokens is not None][-1:]]  # fmt: skip
-    return [last for _, last in counted], sum(last.step - first for first, last in counted)
+def _counted(attempts: Sequence[Attempt], name: Literal["tokens", "flops"]) -> tuple[float, int]:
+    """Return what the attempts have counted, and over how many steps."""
+    known = [(one.readings[0].step, [each for each in one.readings if getattr(each, name) is not None])
+             for one in attempts if one.readings]  # fmt: skip
+    last = [(first, readings[-1]) for first, readings in known if readings]
+    return sum(getattr(each, name) for _, each in last), sum(each.step - first for first, each in last)
 
 
 def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:
