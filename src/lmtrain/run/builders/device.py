@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,19 +18,14 @@ from lmtrain.run.validators.optimizer import require_float8_head, require_roundi
 from lmtrain.training.context import RunContext
 
 
-@dataclass(frozen=True, kw_only=True)
-class FittedAttention:
-    """The kernel of a run, and a line on it; none where the model takes none."""
+def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> tuple[Attention | None, str]:
+    """Choose the kernel for the device, the dtype and the widest head of the model, with a line on it.
 
-    kernel: Attention | None = None
-    line: str = ""
-
-
-def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAttention:
-    """Choose the kernel for the device, the dtype and the widest head of the model."""
+    None, and no line, for a model that takes none.
+    """
     option = config.model.node("attention")
     if option is None:
-        return FittedAttention()
+        return None, ""
     with torch.device("meta"):
         model: LanguageModel = config.model.build()
     place = KernelTarget(
@@ -42,7 +36,7 @@ def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAtt
     )
     asked: Attention = option.build()
     kernel = asked.fitted(place)
-    return FittedAttention(kernel=kernel, line=kernel.describe(place))
+    return kernel, kernel.describe(place)
 
 
 def is_compiled(config: RunConfig) -> bool:
@@ -52,7 +46,7 @@ def is_compiled(config: RunConfig) -> bool:
 
 
 def resolved(
-    config: RunConfig, model: LanguageModel, *, attention: FittedAttention, precision: Precision, strategy: str
+    config: RunConfig, model: LanguageModel, *, attention: str, precision: Precision, strategy: str
 ) -> dict[str, str]:
     """Return the choices of a run by their groups, as options are named, for a record of what ran."""
     compiled = config.compile.target.rpartition(".")[2]
@@ -60,7 +54,7 @@ def resolved(
         kind = whole_model if is_shallow(model) else blocks
         compiled = (kind if is_compiled(config) else none).__name__
     return {
-        "attention": attention.line.removeprefix("auto: "),
+        "attention": attention.removeprefix("auto: "),
         "precision": precision.facts.name,
         "strategy": strategy,
         "recompute": config.recompute.target.rpartition(".")[2],

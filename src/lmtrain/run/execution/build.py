@@ -96,19 +96,19 @@ def build_run(
     plan = of_run(config)
     config, line = with_compilation(config, plan, on_cpu=device_type(config.trainer.accelerator) == "cpu")
     plan = of_run(config) if line else plan
-    fitted = fit_attention(config, compute_dtype=precision.compute_dtype)
-    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, fitted.kernel))
+    kernel, chosen = fit_attention(config, compute_dtype=precision.compute_dtype)
+    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, kernel))
     context = build_context(
         job, config, plan, datamodule=datamodule, tokenizer=tokenizer, log=log, rank=rank, done=done
     )
     place_phases(datamodule, context.plan.horizon.steps, read=read)
     line = line or compilation_line(config, model)
-    attention = f"attention={fitted.line}" if fitted.line else None
+    attention = f"attention={chosen}" if chosen else None
     print_lines(datamodule, context.plan, config, line, model.start_line, attention, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
     context.resolved.update(
-        resolved(config, model, attention=fitted, precision=precision, strategy=parallelism.name),
+        resolved(config, model, attention=chosen, precision=precision, strategy=parallelism.name),
         **{MICRO_BATCH: f"{batch.sequences_per_micro_step}"},
     )
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
