@@ -141,7 +141,7 @@ def formula_products(model: LanguageModel, shape: ModelShape) -> dict[str, float
 def count_operators(
     model: LanguageModel, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
 ) -> CountedOperators:
-    """Run a micro-batch forward and back, with its loss."""
+    """Run rows forward and back, with their loss."""
     with GroupCounter(model) as counted:
         model(tokens, tokens, CrossEntropy(), documents).objective.backward()
     return CountedOperators(by_group=dict(counted.flops), scores_again=counted.scores_again)
@@ -154,7 +154,7 @@ def count_fake_step(
     masks_documents: bool,
     recompute: Callable[[LanguageModel], LanguageModel] | None = None,
 ) -> CountedOperators:
-    """Count a micro-batch [B, T] of a model on meta; `recompute` None: nothing is computed again."""
+    """Count all rows [B, T] of a step, of a model on meta; `recompute` None: nothing is computed again."""
     with fake_tensors():
         tokens = torch.zeros(shape, dtype=torch.int64)
         documents = torch.zeros(shape, dtype=torch.int32) if masks_documents else None

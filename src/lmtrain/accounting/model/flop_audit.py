@@ -17,7 +17,6 @@ GROUPS: Final = (HEAD, PRODUCTS, PROJECTIONS, SCORES, FEED_FORWARD, EXPERTS, REC
 EXPLAINED: Final = 0.01  # of a step: a smaller difference needs no line
 BATCH: Final = "this batch"
 SKIPPED: Final = "the kernel skips pairs that the mask hides"
-REPORTED: Final = ("palm", "causal", BATCH)  # a run logs the first two
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +40,6 @@ class CountedOperators:
     by_group: Mapping[str, int]
     scores_again: int
     recomputed: int = 0
-
-    def times(self, number: int) -> "CountedOperators":
-        """Return as many of it."""
-        by_group = {name: number * flops for name, flops in self.by_group.items()}
-        return CountedOperators(by_group, number * self.scores_again, number * self.recomputed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,17 +103,14 @@ class FlopAudit:
         """Return the utilization by convention; the logged ones are of the tokens that the log counts."""
         if (pace := self.pace) is None:
             return {}
-        per_second = {name: pace.tokens_per_second * self._share(name) for name in self.conventions}
-        whole = pace.peak_flops * pace.num_devices
-        return {name: flops * per_second[name] / whole for name, flops in self.conventions.items()}
-
-    def _share(self, name: str) -> float:
-        return self.pace.counted_share if self.pace and name in ("palm", "causal") else 1.0
+        whole = pace.tokens_per_second / (pace.peak_flops * pace.num_devices)
+        shares = {"palm": pace.counted_share, "causal": pace.counted_share}
+        return {name: flops * whole * shares.get(name, 1.0) for name, flops in self.conventions.items()}
 
     @property
     def is_possible(self) -> bool:
         """Return whether no reported utilization is above the peak."""
-        return all(self.mfu.get(name, 0.0) <= 1 for name in REPORTED)
+        return all(self.mfu.get(name, 0.0) <= 1 for name in ("palm", "causal", BATCH))  # a run logs the first two
 
     @property
     def differences(self) -> list[tuple[str, float]]:

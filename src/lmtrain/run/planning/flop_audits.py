@@ -98,8 +98,7 @@ def _audit(config: RunConfig, batch: BatchPlan, flops: FlopsPerToken | None, row
     with torch.device("meta"):
         model = model_builder(config, setting)()
     recompute = config.recompute.checked(config.allowed).build() if setting.recompute.recomputes else None
-    shape, of_micro_step = model.shape(), (batch.sequences_per_micro_step, batch.context_tokens)
-    counted = count_fake_step(model, of_micro_step, masks_documents=masks, recompute=recompute)
+    shape, of_step = model.shape(), (batch.sequences_per_step, batch.context_tokens)
     return FlopAudit(
         shape=shape,
         batch=AuditedBatch(
@@ -111,7 +110,7 @@ def _audit(config: RunConfig, batch: BatchPlan, flops: FlopsPerToken | None, row
         ),
         flops=flops or flops_per_token(shape, batch.context_tokens),
         products=formula_products(model, shape),
-        counted=counted.times(batch.accumulation_micro_steps * batch.num_data_ranks),
+        counted=count_fake_step(model, of_step, masks_documents=masks, recompute=recompute),
     )
 
 
