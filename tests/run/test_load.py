@@ -83,7 +83,7 @@ def test_wrong_settings_are_refused(tmp_path):
         model.generate("a", temperature=-1)
     with pytest.raises(ConfigurationError, match="65"):
         model.score(TEXT, context_tokens=65)
-    with pytest.raises(DataError, match="empty"):
+    with pytest.raises(DataError, match="at least 1 byte, got 0"):
         model.score("")
     with pytest.raises(ConfigurationError, match="nowhere"):
         load(tmp_path / "nowhere")
