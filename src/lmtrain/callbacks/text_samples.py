@@ -60,7 +60,8 @@ class TextSamples(RunCallback):
         super().__init__(context, step_interval=StepInterval(every_steps, key="callbacks.text_samples.every_steps"))
         require_count("callbacks.text_samples.num_new_tokens", num_new_tokens)
         self._tokenizer = tokenizer if context is None else context.tokenizer
-        self._is_chat = context is not None and _learns_conversations(context)
+        has_answers = context is not None and context.dataset.split("train").has_loss_mask
+        self._is_chat = context is not None and has_answers and writes_conversations(context.tokenizer)
         self._prompt = prompt or (GREETING if self._is_chat else "")
         self._num_new_tokens, self._context_tokens = num_new_tokens, context_tokens
         self._sampling = Sampling(temperature=temperature, top_k=top_k)
@@ -114,10 +115,6 @@ class TextSamples(RunCallback):
         if problem := file.append([json.dumps(redact(sample), ensure_ascii=False) + "\n"]):
             _LOG.error("The sample of step %d is lost. %s", sample["step"], storage_problem(file.path, problem))
         file.close()
-
-
-def _learns_conversations(context: RunContext) -> bool:
-    return context.dataset.split("train").has_loss_mask and writes_conversations(context.tokenizer)
 
 
 def chat_opening(tokenizer: Tokenizer, text: str) -> list[int]:

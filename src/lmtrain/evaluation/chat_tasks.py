@@ -76,10 +76,6 @@ def _arc(row: Row) -> Item:
     return _choice(row["question"], list(choices["text"]), list(choices["label"]).index(row["answerKey"]))
 
 
-def _mmlu(row: Row) -> Item:
-    return _choice(row["question"], row["choices"], row["answer"])
-
-
 def _gsm8k(row: Row) -> Item:
     right = number_after_mark(row["answer"])
     if right is None:
@@ -91,7 +87,13 @@ ARC: Final = ("question", "choices", "answerKey")
 DATA_SETS: Final = {
     "arc_easy": _DataSet(folder="ai2_arc", part="ARC-Easy", columns=ARC, item=_arc, baseline=0.25),
     "arc_challenge": _DataSet(folder="ai2_arc", part="ARC-Challenge", columns=ARC, item=_arc, baseline=0.25),
-    "mmlu": _DataSet(folder="mmlu", part="all", columns=("question", "choices", "answer"), item=_mmlu, baseline=0.25),
+    "mmlu": _DataSet(
+        folder="mmlu",
+        part="all",
+        columns=("question", "choices", "answer"),
+        item=lambda row: _choice(row["question"], row["choices"], row["answer"]),
+        baseline=0.25,
+    ),
     "gsm8k": _DataSet(folder="gsm8k", part="main", columns=("question", "answer"), item=_gsm8k),
 }
 SPELLING: Final = "spelling"

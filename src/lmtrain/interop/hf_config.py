@@ -14,7 +14,7 @@ from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.folders import WITHOUT_EFFECT
 from lmtrain.interop.foreign_config import ForeignConfig
 from lmtrain.interop.hf_experts import read_experts, same_function, write_experts
-from lmtrain.interop.hf_families import FAMILIES, MAMBA, Family, Recurrence, head_width
+from lmtrain.interop.hf_families import FAMILIES, MAMBA, Family, Recurrence, head_width, rotary_letters
 from lmtrain.interop.hf_rope import read_rope, write_rope
 from lmtrain.interop.model_settings import (
     MODELS,
@@ -127,7 +127,7 @@ def _function(settings: Mapping[str, Any]) -> dict[str, Any]:
         "biases": sorted(settings["biases"]),
         "window_tokens": max((window or 0 for window in windows), default=0) or None,
         "window_pattern": letters if len(set(windows)) > 1 else None,
-        "rotary_pattern": _rotary_letters(layers, settings["rotary_pattern"]),
+        "rotary_pattern": rotary_letters(rotated_layers(layers, settings["rotary_pattern"]), settings),
         "window_rope_base": _window_base(settings, windows),
         "recurrent_pattern": settings["recurrent_pattern"] and (settings["recurrent_pattern"] * layers)[:layers],
     }
@@ -140,11 +140,6 @@ def _function(settings: Mapping[str, Any]) -> dict[str, Any]:
         flat[name] = value
     dropped = {*WITHOUT_EFFECT, *TRAINING_ONLY, TARGET}
     return {name: value for name, value in flat.items() if name not in dropped}
-
-
-def _rotary_letters(num_layers: int, pattern: str | None) -> str | None:
-    rotated = rotated_layers(num_layers, pattern)
-    return None if all(rotated) else "".join("R" if does else "N" for does in rotated)
 
 
 def _window_base(settings: Mapping[str, Any], windows: Sequence[int | None]) -> float | None:

@@ -99,7 +99,8 @@ def head_width(settings: Settings) -> int:
     return settings["head_width"] or settings["width"] // settings["num_heads"]
 
 
-def _pattern(flags: list[int], _: Settings) -> str | None:
+def rotary_letters(flags: Collection[int], _: Settings) -> str | None:
+    """Return a letter a layer, whether it rotates; None where all do."""
     return None if all(flags) else "".join("R" if flag else "N" for flag in flags)
 
 
@@ -273,7 +274,7 @@ FAMILIES: Final[dict[str, Family]] = {
             "tie_word_embeddings": True,
             "no_rope_layer_interval": 4,
         },
-        keys={"rotary_pattern": Key(name="no_rope_layers", read=_pattern, write=_flags)},
+        keys={"rotary_pattern": Key(name="no_rope_layers", read=rotary_letters, write=_flags)},
         biases=LLAMA_BIASES,
         windows="unrotated",
         rope_base=2_000_000.0,

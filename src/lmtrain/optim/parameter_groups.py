@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.quantities import format_count
@@ -91,7 +91,7 @@ def group_lines(optimizer: torch.optim.Optimizer) -> list[str]:
 def sort_parameters(model: nn.Module) -> ParameterKinds:
     """Sort the trainable parameters of `model`; its `blocks` attribute holds its hidden layers."""
     in_blocks = {id(parameter) for parameter in cast("nn.Module", model.blocks).parameters()}
-    looked_up = {id(parameter) for parameter in _table_parameters(model)}
+    looked_up = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     kinds: dict[str, list[nn.Parameter]] = {"matrices": [], "embeddings": [], "head": [], "vectors": []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -99,12 +99,6 @@ def sort_parameters(model: nn.Module) -> ParameterKinds:
             kind = "vectors" if is_bias else _kind(parameter, id(parameter) in looked_up, id(parameter) in in_blocks)
             kinds[kind].append(parameter)
     return ParameterKinds(**{kind: tuple(parameters) for kind, parameters in kinds.items()})
-
-
-def _table_parameters(model: nn.Module) -> Iterator[Tensor]:
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            yield module.weight
 
 
 def _kind(parameter: nn.Parameter, looked_up: bool, in_blocks: bool) -> str:  # noqa: FBT001

@@ -273,7 +273,9 @@ class PipelineRun:
             made = [self._stage(part, like) for part in self._own]
             kind = SCHEDULES[self._pipeline.schedule_run]
             is_single = issubclass(kind, schedules.PipelineScheduleSingle)
-            built = kind(made[0] if is_single else made, len(batches), loss_fn=_objective, scale_grads=False)
+            built = kind(
+                made[0] if is_single else made, len(batches), loss_fn=lambda output, _: output, scale_grads=False
+            )
             self._schedule = asked, built
         return self._schedule[1]
 
@@ -346,11 +348,6 @@ class StagePart(nn.Module):
     @override
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:  # as torch has it
         return self._run[0].parameters_of(self._part)
-
-
-def _objective(output: Tensor, number: Tensor) -> Tensor:
-    del number
-    return output
 
 
 def _gradient(parameter: Parameter) -> Tensor:

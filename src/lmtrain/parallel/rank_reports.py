@@ -167,7 +167,9 @@ def differing(
     beyond |= {name: _difference(one, None) for name, one in mine.items() if name not in expected}
     names = [*beyond]
     largest = torch.stack([one.max() if one.numel() else torch.zeros(()) for one in beyond.values()])
-    largest = _largest_of_ranks(largest.double().nan_to_num(nan=torch.inf, posinf=torch.inf))
+    largest = largest.double().nan_to_num(nan=torch.inf, posinf=torch.inf)
+    if dist.is_initialized():
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
     limits = [allowed.get(name, 0.0) for name in names]
     wrong = [name for name, one, limit in zip(names, largest.tolist(), limits, strict=True) if not one <= limit]
     holders = _holders(own, wrong, in_model_order)
@@ -206,12 +208,6 @@ def _ranks_beyond(difference: Tensor, holders: Tensor | None, limit: float) -> t
 
 def _rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
-
-
-def _largest_of_ranks(values: Tensor) -> Tensor:
-    if dist.is_initialized():
-        dist.all_reduce(values, op=dist.ReduceOp.MAX)
-    return values
 
 
 def _joined(ranks: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -6,14 +6,12 @@ from typing import Final, Literal
 
 from lightning.pytorch.strategies import DDPStrategy
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.experts import balance_over_ranks
 from lmtrain.parallel.strategy import Parallelism, whole
 
@@ -55,13 +53,11 @@ def ddp(
         timeout=timedelta(seconds=timeout_seconds),
     )
     return Parallelism(
-        name="ddp", strategy=strategy, parallelize=_replicated, spread=ddp_facts(gradients_in=gradients_in)
+        name="ddp",
+        strategy=strategy,
+        parallelize=lambda model, _: balance_over_ranks(model),
+        spread=ddp_facts(gradients_in=gradients_in),
     )
-
-
-def _replicated(model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
-    del mesh
-    return balance_over_ranks(model)
 
 
 def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:

@@ -6,10 +6,11 @@ lets a full disk end the run or leave a rank waiting, and unpickles a checkpoint
 """
 
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from operator import call
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,10 @@ class FullyShardedStrategy(ModelParallelStrategy):
             self._set_sync(is_on=True)
 
     def _set_sync(self, *, is_on: bool) -> None:
-        for module in self._sharded_roots():
+        assert self.lightning_module is not None
+        for module in self.lightning_module.children():
+            if not isinstance(module, FSDPModule):
+                continue
             if self._reduces_every_micro_step:
                 module.set_requires_all_reduce(is_on)
             else:
@@ -97,7 +101,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
         `storage_options` is given how on each rank, to do it later.
         """
         final = Path(self.broadcast(str(filepath)))
-        write = storage_options or _now
+        write = storage_options or call  # at once
         problem = self._problem_of(partial(start_aside, aside_of(final)), on_rank_0=True)
         problem = problem or self._problem_of(lambda: write(self._plan(checkpoint, final)))
         if problem:
@@ -168,14 +172,6 @@ class FullyShardedStrategy(ModelParallelStrategy):
     def _problem_of(self, action: Callable[[], object], *, on_rank_0: bool = False) -> str | None:
         """Let each rank act, or the first alone; return one problem on all."""
         return first_problem(action, acts=self.is_global_zero or not on_rank_0)
-
-    def _sharded_roots(self) -> Iterator[FSDPModule]:
-        assert self.lightning_module is not None
-        return (module for module in self.lightning_module.children() if isinstance(module, FSDPModule))
-
-
-def _now(write: Callable[[], int]) -> object:
-    return write()
 
 
 def _as_saved(value: Any, facts: object) -> Any:

@@ -138,12 +138,8 @@ def _is_own_kernel(node: fx.Node) -> bool:
     return node.target.namespace not in FUSED_LIBRARIES or str(node.target).startswith(OWN_KERNELS)
 
 
-def _is_wait(node: fx.Node) -> bool:
-    return str(node.target).startswith(WAIT)
-
-
 def _tensors(node: fx.Node) -> list[Tensor]:
-    value: Any = (node.all_input_nodes[0] if _is_wait(node) else node).meta.get("val")
+    value: Any = (node.all_input_nodes[0] if str(node.target).startswith(WAIT) else node).meta.get("val")
     values: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
     return [one for one in values if isinstance(one, Tensor)]
 

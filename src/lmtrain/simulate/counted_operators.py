@@ -50,19 +50,11 @@ KINDS: Final = (
 WITH_WEIGHTS: Final = (torch.ops.aten.mm, torch.ops.aten.addmm)
 
 
-def _forward_on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return sdpa_flop_count(query, key, value)
-
-
-def _backward_on_cpu(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return sdpa_backward_flop_count(gradient, query, key, value)
-
-
 FUSED_BACKWARD: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001
 # torch has no formulas for attention on a CPU (2.13). By its backward formula one of five products is scores again.
 ON_CPU: Final[dict[Any, Callable[..., int]]] = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward_on_cpu,  # noqa: SLF001
-    FUSED_BACKWARD: _backward_on_cpu,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),  # noqa: SLF001
+    FUSED_BACKWARD: lambda *shapes, **_: sdpa_backward_flop_count(*shapes[:4]),
 }
 
 

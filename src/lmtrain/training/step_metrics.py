@@ -122,10 +122,6 @@ def _values(sums: StepSums) -> Tensor:
     return torch.stack([one.double() for one in (*sums[:2], *flops)])
 
 
-def _further(sums: StepSums) -> list[Tensor]:
-    return [] if sums.further is None else [sums.further.double()]
-
-
 class StepMetrics:
     """Sum micro-batches into steps and hold the steps of one log interval."""
 
@@ -201,7 +197,8 @@ class StepMetrics:
         self._micro_steps.clear()
         if not (others or is_distributed):
             return first
-        flat = [torch.cat([_values(one), *_further(one)]) for one in (first, *others)]
+        further = [[] if one.further is None else [one.further.double()] for one in (first, *others)]
+        flat = [torch.cat([_values(one), *more]) for one, more in zip((first, *others), further, strict=True)]
         totals = torch.stack(flat).sum(dim=0)
         if is_distributed:
             distributed.all_reduce(totals)

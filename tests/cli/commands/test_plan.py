@@ -37,6 +37,13 @@ def test_a_plan_has_every_key_that_scripts_rely_on(capsys: pytest.CaptureFixture
     assert sum(found["parameters"]["components"].values()) == found["parameters"]["total"]
 
 
+def test_a_kernel_without_a_backward_pass_here_is_planned_for_an_unknown_device(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = asked(capsys, "attention=flex", "model=llama_micro", "tokenizer.vocab_size=512")
+    assert found["memory"]["per_device_bytes"]["activations"] > 0
+
+
 def test_llama_3_2_1b_on_20_billion_tokens_takes_thirteen_hours_on_eight_h100(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -193,7 +193,9 @@ def _computing(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: R
     attention = tokens * ((model.flops.causal - product_flops(shape)) / 3) / attended
     of_stream = STREAM_BYTES if setting.is_compiled else EAGER_STREAM_BYTES
     of_stream += WIDE_STREAM_BYTES * setting.has_wide_stream
-    moved = len(shape.attention) * of_stream + shape.num_chosen_experts * _of_rows(setting)
+    # Of a number of a token's copy for an expert, those of the fullest rank.
+    of_row = EXPERT_ROW_BYTES if setting.spread.expert_ranks == 1 else EXCHANGED_ROW_BYTES * setting.expert_imbalance
+    moved = len(shape.attention) * of_stream + shape.num_chosen_experts * of_row
     moved *= tokens * shape.width / rates.bandwidth / 3
     layers = _layers_of_a_rank(setting, model)
     launched = 0.0 if setting.is_compiled else layers * EAGER_LAUNCHES * LAUNCH_SECONDS / 3
@@ -204,11 +206,6 @@ def _computing(setting: Setting, batch: BatchPlan, model: PlannedModel, rates: R
     trained = 1 - shape.num_frozen_matmul_parameters / max(1, shape.num_matmul_parameters)
     backward = (1 + trained) * products + EXECUTED_BACKWARD * attention + 2 * moved + again
     return block + head + scored / 2, max(backward, 2 * launched) + 2 * head + scored / 2
-
-
-def _of_rows(setting: Setting) -> float:
-    """Return the bytes moved for a number of a token's copy for an expert, those of the fullest rank."""
-    return EXPERT_ROW_BYTES if setting.spread.expert_ranks == 1 else EXCHANGED_ROW_BYTES * setting.expert_imbalance
 
 
 def _products(setting: Setting, model: PlannedModel, rates: Rates) -> float:

@@ -35,7 +35,10 @@ def page(audit: FlopAudit, *, title: str) -> RenderableType:
         pairs(differences, width=8),
         Text("\nBy convention", style="bold"),
         columns(
-            [(WORDS[name], _flops(flops), *_mfu(audit, name)) for name, flops in audit.conventions.items()],
+            [
+                (WORDS[name], _flops(flops), *([f"{audit.mfu[name]:.1%}"] if audit.pace else []))
+                for name, flops in audit.conventions.items()
+            ],
             head=("", "FLOPs a token", *(["MFU"] if audit.pace else [])),
         ),
         *(Text(line) for line in ("", *_notes(audit))),
@@ -46,10 +49,6 @@ def page(audit: FlopAudit, *, title: str) -> RenderableType:
 
 def _flops(number: float) -> str:
     return format_quantity(number, digits=2).replace("B", "G")
-
-
-def _mfu(audit: FlopAudit, name: str) -> list[str]:
-    return [f"{audit.mfu[name]:.1%}"] if audit.pace else []
 
 
 def _notes(audit: FlopAudit) -> list[str]:
