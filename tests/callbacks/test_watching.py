@@ -54,10 +54,10 @@ def test_a_hundred_steps_without_a_token_that_is_scored_teach_nothing(make_run):
     health = TrainingHealth(every_steps=4, context=make_run(steps=12).context)
     nothing = [StepRecord(step, float("nan"), 0.0, 0.1, num_tokens=0) for step in range(1, 101)]
     health._take_steps = lambda: [*nothing[:99], StepRecord(100, 2.0, 1.0, 0.1), *nothing[:99]]
-    health._look()
+    health.on_due_step(None, None)
     health._take_steps = lambda: [nothing[99]]
     with pytest.raises(DataError, match="Steps 1 to 100 have no token with loss: nothing is learned"):
-        health._look()
+        health.on_due_step(None, None)
 
 
 def fit(run, *more, lr, **settings):

@@ -60,7 +60,6 @@ REFUSED = [
     (lambda: spikes(num_sigmas=float("nan")), "spikes.num_sigmas must be above 0, got nan"),
     (lambda: spikes(window_steps=2), "spikes.window_steps must be at least 4 and at most 1,000,000, got 2"),
     (lambda: spikes(most=0), "spikes.most=0"),
-    (lambda: spikes(then="stop"), "spikes.then: must be one of skip, halt, rewind, got stop."),
     (lambda: WeightAverage(decay=1.0), "weight_average.decay must be at least 0 and below 1"),
     (lambda: grpo(num_generations=1), "objective.num_generations must be at least 2"),
     (lambda: grpo(num_new_tokens=0), "objective.num_new_tokens=0"),

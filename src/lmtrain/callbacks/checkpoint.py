@@ -206,15 +206,11 @@ class Checkpoint(RunCallback):
             trainer.strategy.barrier("Trainer.save_checkpoint")  # the other ranks are waiting there
             problem = str(failure)
         if problem is None and not behind and trainer.is_global_zero:
-            problem = self._retain(path)
+            try:
+                self._retention.after(path)
+            except EnvironmentProblem as unkept:
+                problem = str(unkept)
         return trainer.strategy.broadcast(problem)
-
-    def _retain(self, path: Path) -> str | None:
-        try:
-            self._retention.after(path)
-        except EnvironmentProblem as problem:
-            return str(problem)
-        return None
 
     def _path(self, trainer: pl.Trainer) -> Path:
         return self._folder / f"step_{trainer.global_step:08d}"

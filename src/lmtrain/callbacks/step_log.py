@@ -32,28 +32,13 @@ class StepLog(RunCallback):
 
     @override
     def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write(trainer, pl_module)
-
-    @override
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        self._write(trainer, pl_module)
-        if self.context is not None and self.context.log is not None:
-            self.context.log.sync()
-
-    @override
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write(trainer, pl_module)
-
-    def _write(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Fetch on every rank, so that no rank keeps its history for ever; write on the first."""
         with self.run.events.stopwatch.spending("compute"):  # this waits for the device
             records = self._take_steps()
         if not records:
             return
-        measured = list(zip(records, _metrics(records, module), strict=True))
-        if self.context is not None and not isinstance(module, CausalLMModule):  # its own `self.log`, for our log
+        measured = list(zip(records, _metrics(records, pl_module), strict=True))
+        if self.context is not None and not isinstance(pl_module, CausalLMModule):  # its own `self.log`, for our log
             measured[-1][1].update({name: float(value) for name, value in trainer.logged_metrics.items()})
         if self.context is None:
             for record, metrics in measured:
@@ -63,6 +48,18 @@ class StepLog(RunCallback):
                 self.context.point(record.step, metrics, at=record.time) for record, metrics in measured
             ]
             self.context.log.extend(points)
+
+    @override
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.on_due_step(trainer, pl_module)
+        if self.context is not None and self.context.log is not None:
+            self.context.log.sync()
+
+    @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.on_due_step(trainer, pl_module)
 
 
 def _metrics(records: list[StepRecord], module: pl.LightningModule) -> list[dict[str, float]]:

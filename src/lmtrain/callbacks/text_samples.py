@@ -85,12 +85,12 @@ class TextSamples(RunCallback):
             evaluation_weights(own.weight_holders, own.language_model) if own else nullcontext(),
             average.in_place_of(own.language_model) if own and average else nullcontext(),
         ):
-            text = self._generate(trainer, pl_module, num_new_tokens=self._num_new_tokens)
+            text = self._generate(trainer, pl_module)
         if trainer.is_global_zero:
             prompt = f"User: {self._prompt}\nAssistant: " if self._is_chat else self._prompt
             self._append({"step": trainer.global_step, "prompt": prompt, "text": text})
 
-    def _generate(self, trainer: pl.Trainer, module: pl.LightningModule, *, num_new_tokens: int) -> str:
+    def _generate(self, trainer: pl.Trainer, module: pl.LightningModule) -> str:
         """Return the prompt's continuation, without the prompt."""
         tokenizer = self._tokenizer
         assert tokenizer is not None
@@ -103,7 +103,7 @@ class TextSamples(RunCallback):
             tokens = generate(
                 model,
                 torch.tensor([ids], device=trainer.strategy.root_device),
-                num_new_tokens=num_new_tokens,
+                num_new_tokens=self._num_new_tokens,
                 sampling=self._sampling,
                 seed=self._seed,
             )

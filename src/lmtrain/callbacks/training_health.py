@@ -39,16 +39,6 @@ class TrainingHealth(RunCallback):
 
     @override
     def on_due_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look()
-
-    @override
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        if self._spikes is not None and not self._spikes.takes_back:
-            self._look()
-
-    def _look(self) -> None:
         """Judge the steps not yet judged."""
         for record in self._take_steps():
             if record.is_spike:
@@ -66,6 +56,13 @@ class TrainingHealth(RunCallback):
             self._num_skipped += 1
             if not record.was_skipped or self._num_skipped >= MOST_SKIPPED:
                 raise Diverged(self._describe(record, "training cannot recover from it"))
+
+    @override
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if self._spikes is not None and not self._spikes.takes_back:
+            self.on_due_step(trainer, pl_module)
 
     def _answer(self, record: StepRecord) -> None:
         spikes = self._spikes

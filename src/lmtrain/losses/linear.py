@@ -56,15 +56,16 @@ class LinearCrossEntropy(TokenLoss):
         dtype = compute_dtype(hidden)
         states, weight, flat = hidden.flatten(0, -2).to(dtype), project.product_weight.to(dtype), targets.flatten()
         valid = flat != self.ignore_index
+        sum_dtype = torch.promote_types(dtype, torch.float32)
         if self.z_loss_weight or not torch.is_grad_enabled():
-            per_token = self._score(states, weight, flat, reduction="none").to(_at_least_fp32(dtype))
+            per_token = self._score(states, weight, flat, reduction="none").to(sum_dtype)
             objective, nats = per_token.sum(), per_token.detach().sum(dtype=torch.float64)
             if self.z_loss_weight:
                 aimed = weight[flat.masked_fill(~valid, 0)]  # [N, D]
                 log_z = per_token + (states * aimed).sum(-1, dtype=per_token.dtype)
                 objective = objective + self.z_loss_weight * log_z.square().masked_fill(~valid, 0.0).sum()
         else:
-            objective = self._score(states, weight, flat, reduction="sum").to(_at_least_fp32(dtype))
+            objective = self._score(states, weight, flat, reduction="sum").to(sum_dtype)
             nats = objective.detach().double()
         return LossTotal(objective, nats=nats, num_tokens=valid.sum())
 
@@ -74,10 +75,6 @@ class LinearCrossEntropy(TokenLoss):
         return torch_function.linear_cross_entropy(
             states, weight, targets, reduction=reduction, ignore_index=self.ignore_index, options=options
         )
-
-
-def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
 
 
 def linear_cross_entropy_facts(*, chunk_tokens: int = 4096) -> LossFacts:

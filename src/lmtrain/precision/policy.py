@@ -147,9 +147,11 @@ def auto(*, device_type: str) -> Precision:
     """Choose bf16_mixed where this machine has bf16 matrix hardware, else fp32."""
     if device_type == "cuda":
         major, minor = capability_here()
-        return _choose(fast=major >= 8, device=f"compute capability {major}.{minor}")
-    flags = bf16_flags()
-    return _choose(fast=bool(flags), device=" and ".join(sorted(flags)) or "a CPU without avx512_bf16 or amx_bf16")
+        has_bf16, device = major >= 8, f"compute capability {major}.{minor}"
+    else:
+        flags = bf16_flags()
+        has_bf16, device = bool(flags), " and ".join(sorted(flags)) or "a CPU without avx512_bf16 or amx_bf16"
+    return Precision(facts=auto_facts(has_bf16=has_bf16), reason=f"auto: {device}")
 
 
 def cast_parameters(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
@@ -157,7 +159,3 @@ def cast_parameters(model: LanguageModel, *, dtype: torch.dtype) -> LanguageMode
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model
-
-
-def _choose(*, fast: bool, device: str) -> Precision:
-    return Precision(facts=auto_facts(has_bf16=fast), reason=f"auto: {device}")

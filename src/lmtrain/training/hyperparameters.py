@@ -36,7 +36,12 @@ class Hyperparameters:
         self._optimizer = optimizer
         self._lr, self._momentum, self._weight_decay = lr, momentum, weight_decay
         self._configured: list[dict[str, Any]] = [
-            {name: _plain(group[name]) for name in SETTINGS if name in group} for group in optimizer.param_groups
+            {
+                name: value.item() if isinstance(value, Tensor) else value
+                for name, value in group.items()
+                if name in SETTINGS
+            }
+            for group in optimizer.param_groups
         ]
         self._factors: dict[str, float] | None = None  # the values since the last step
         self._first_lr = 0.0
@@ -68,10 +73,6 @@ class Hyperparameters:
         self._to_set = self._scheduled_settings
         self._first_lr = float(self._optimizer.param_groups[0]["lr"])
         return self._first_lr
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) else value
 
 
 def _set(group: dict[str, Any], name: str, value: Any) -> None:

@@ -60,10 +60,6 @@ class PrecisionPlugin(LightningPrecision):
         return torch.autocast(self._device_type, dtype=self._autocast, cache_enabled=False)
 
     @override
-    def train_step_context(self) -> AbstractContextManager[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.forward_context()
-
-    @override
     def pre_backward(self, tensor: Tensor, module: pl.LightningModule) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         tensor = tensor if self._scaler is None else self._scaler.scale(tensor)
         if self.step_hooks is None:

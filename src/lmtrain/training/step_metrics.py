@@ -134,7 +134,7 @@ class StepMetrics:
         self._num_copies, self._num_workers = num_copies, num_workers
         self._micro_steps: list[StepSums] = []
         self._finished: list[FinishedStep] = []
-        self._last_step: FinishedStep | None = None
+        self.last_step: FinishedStep | None = None  # the newest finished one, known also after a drain
         self._followers: list[list[StepRecord]] = []
         self._drained_tokens, self._drained_flops = 0, 0.0
         self.num_groups = 1  # jobs that train these steps together
@@ -148,16 +148,11 @@ class StepMetrics:
         self._micro_steps.append(StepSums(total.nats.detach(), total.num_tokens, further, attention_flops))
 
     @property
-    def last_step(self) -> FinishedStep | None:
-        """Return the newest finished step, known also after a drain."""
-        return self._last_step
-
-    @property
     def left_sound_weights(self) -> Tensor | None:
         """Return whether the newest finished step was finite or changed nothing, still on its device, as bool []."""
-        if self._last_step is None:
+        last = self.last_step
+        if last is None:
             return None
-        last = self._last_step
         is_finite = last.sums.nats.isfinite() & last.gradient_norm.isfinite()
         return is_finite if last.skip is None or not self._takes_back else is_finite | last.skip.bool()
 
@@ -211,8 +206,8 @@ class StepMetrics:
         self, step: int, *, sums: StepSums, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
     ) -> None:
         """Close a step, counted from 1, with its sums, gradient norm [] and whether it is skipped []."""
-        self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach(), skip, unix_seconds())
-        self._finished.append(self._last_step)
+        self.last_step = FinishedStep(step, lr, sums, gradient_norm.detach(), skip, unix_seconds())
+        self._finished.append(self.last_step)
 
     def follow(self) -> Callable[[], list[StepRecord]]:
         """Return a function that drains, and returns the steps from now on, each once. Every rank must call it."""

@@ -199,16 +199,12 @@ def peak_bytes(device: torch.device) -> int:
     """Return the peak of a GPU's tensors, or of this whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    peak = re.search(r"VmHWM:\s+(\d+) kB", _of_process("status"))
+    status = Path("/proc/self/status")
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text() if status.exists() else "")
     if peak:
         return int(peak[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit  # never reset
-
-
-def _of_process(name: str) -> str:
-    file = Path("/proc/self", name)
-    return file.read_text() if file.exists() else ""
 
 
 WAITS: Final = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "hipStreamSynchronize")

@@ -90,7 +90,9 @@ def make_trainer(
     if lighthouse is not None:
         loop.groups = ReplicaGroups(trainer, loop, lighthouse=lighthouse)
     if isinstance(trainer.accelerator, CPUAccelerator):
-        _settle_cpu(deterministic=deterministic)
+        order_sums(refuses=deterministic)  # Lightning has set its own
+        keep_freed_memory()
+        answer_that_none_is_there()
     return trainer
 
 
@@ -102,13 +104,6 @@ def _asked_by(callbacks: Sequence[pl.Callback], *, folder: Path) -> dict[str, An
     if any(isinstance(one, LearningRateMonitor) for one in callbacks):
         asked["logger"] = CSVLogger(folder, name="lightning_logs")
     return asked
-
-
-def _settle_cpu(*, deterministic: bool) -> None:
-    """Give sums one order, after Lightning has set its own, keep freed memory, and answer for the GPU."""
-    order_sums(refuses=deterministic)
-    keep_freed_memory()
-    answer_that_none_is_there()
 
 
 class OwnDevice(TorchElasticEnvironment):

@@ -50,17 +50,12 @@ class RankRows:
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
         """Yield one micro-batch's rows after another."""
-        for rows in self.chunks():
-            yield from rows
-
-    def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the rows of many micro-batches after another: [micro-batches, B]."""
         batch, step = self._batch, self._start_step
         num_steps = -(-CHUNK_BATCHES // batch.accumulation_micro_steps)
         mine = self._rank * batch.sequences_per_rank + np.arange(batch.sequences_per_rank)
         while True:
             positions = positions_of_steps(batch, range(step, step + num_steps), mine)
-            yield self._order(positions).reshape(-1, batch.sequences_per_micro_step)
+            yield from self._order(positions).reshape(-1, batch.sequences_per_micro_step)
             step += num_steps
 
 
@@ -87,17 +82,13 @@ class TrainingBatches:
         """Yield as many micro-batches as are read at once; the first alone, for the first step to wait for no more."""
         pin = torch.cuda.is_available()
         group, num_bytes, most = deque[Tensor | TokenBatch](), 0, 1
-        for batch in self._batches():
+        for numbers in self._rank_rows:
+            batch = to_batch(self._rows.read(numbers))
             group.append(_pinned(batch) if pin else batch)
             num_bytes += _num_bytes(batch)
             if len(group) == most or num_bytes >= GROUP_BYTES:
                 yield group
                 group, num_bytes, most = deque[Tensor | TokenBatch](), 0, GROUP_BATCHES
-
-    def _batches(self) -> Iterator[Tensor | TokenBatch]:
-        for rows in self._rank_rows.chunks():
-            for numbers in rows:
-                yield to_batch(self._rows.read(numbers))
 
 
 @final
@@ -110,10 +101,6 @@ class RowDataset(TorchDataset[Tensor]):
     def __getitems__(self, rows: NDArray[np.int64]) -> Tensor | TokenBatch:
         """Return these rows as one batch."""
         return to_batch(self._rows.read(rows))
-
-    def __getitem__(self, row: int) -> Tensor:
-        """Return the ids of one row [T + 1]."""
-        return torch.from_numpy(self._rows.read(np.array([row])).ids[0])
 
 
 def worker_loader(rows: Rows, rank_rows: RankRows, *, num_workers: int) -> "DataLoader[Tensor]":

@@ -93,7 +93,10 @@ class BackgroundSaves:
     def poll(self) -> None:
         """Report the outcome if it is known, without waiting."""
         if self._thread is not None and not self._thread.is_alive():
-            self._note()
+            self._thread = None
+            if self._in_flight is not None:
+                self._outcome = SaveOutcome(*self._in_flight, *self._answer)
+                self._report(self._outcome)
 
     def settle(self, trainer: pl.Trainer) -> SaveOutcome | None:
         """Wait for the checkpoint in flight on all ranks, and return the first one's outcome; None: there is none."""
@@ -121,12 +124,6 @@ class BackgroundSaves:
         if self._thread is not None:
             self._thread.join(at_most_seconds)
             self.poll()
-
-    def _note(self) -> None:
-        self._thread = None
-        if self._in_flight is not None:
-            self._outcome = SaveOutcome(*self._in_flight, *self._answer)
-            self._report(self._outcome)
 
     def _write(self, copy: HostCopy) -> None:
         if sys.platform == "linux":  # where a thread has a priority

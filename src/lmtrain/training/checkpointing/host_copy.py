@@ -61,7 +61,8 @@ class HostCopier:
         sources = list(pickler.storages)
         if [buffer.nbytes for buffer in self._buffers] != [source.nbytes() for source in sources]:
             self._buffers.clear()
-            self._buffers += [self._buffer(source.nbytes()) for source in sources]
+            place: dict[str, Any] = {"dtype": torch.uint8, "pin_memory": self._stream is not None}
+            self._buffers += [torch.empty(source.nbytes(), **place) for source in sources]
         return HostCopy(target.getvalue(), self._buffers, sources, self._fill(sources))
 
     def _fill(self, sources: list[torch.UntypedStorage]) -> torch.Event | None:
@@ -73,9 +74,6 @@ class HostCopier:
                 flat = torch.empty(0, dtype=torch.uint8, device=source.device).set_(source)
                 buffer.copy_(flat, non_blocking=True)
         return None if self._stream is None else self._stream.record_event()
-
-    def _buffer(self, num_bytes: int) -> Tensor:
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._stream is not None)
 
 
 class _WithoutStorages(pickle.Pickler):

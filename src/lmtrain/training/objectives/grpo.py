@@ -33,18 +33,6 @@ LossType = Literal["dapo", "grpo", "bnpo", "dr_grpo"]
 SMALLEST_SPREAD: Final = 1e-4  # TRL's, added to a group's standard deviation
 
 
-class Groups(NamedTuple):
-    """Advantages [B], the standard deviations [B / G] of groups' rewards, and how many groups have none."""
-
-    advantages: Tensor
-    spreads: Tensor
-
-    @property
-    def is_equal(self) -> Tensor:
-        """Return which groups have equal rewards: nothing is learned from them, bool [B / G]."""
-        return self.spreads.abs() < 1e-8
-
-
 class PolicySums(NamedTuple):
     """The loss [] as a sum, its divisor [], and per answer [B] the means of divergence and of clipped tokens."""
 
@@ -54,14 +42,14 @@ class PolicySums(NamedTuple):
     clipped: Tensor
 
 
-def group_advantages(rewards: Tensor, *, num_generations: int, scales: bool) -> Groups:
-    """Return rewards [B] less the mean of their groups, over the spread where it `scales`."""
+def group_advantages(rewards: Tensor, *, num_generations: int, scales: bool) -> tuple[Tensor, Tensor]:
+    """Return rewards [B] less the mean of their groups, over the spread where it `scales`, and spreads [B / G]."""
     grouped = rewards.view(-1, num_generations)
     spreads = grouped.std(dim=-1)
     advantages = grouped - grouped.mean(dim=-1, keepdim=True)
     if scales:
         advantages = advantages / (spreads + SMALLEST_SPREAD)[:, None]
-    return Groups(advantages.flatten(), spreads)
+    return advantages.flatten(), spreads
 
 
 @final
@@ -146,10 +134,7 @@ class WrittenAnswers(NamedTuple):
 
     def to_checkpoint(self) -> dict[str, Any]:
         """Return the tensors by name, on the CPU."""
-        return {name: None if part is None else part.cpu() for name, part in zip(NAMES, self, strict=True)}
-
-
-NAMES = tuple(WrittenAnswers.__annotations__)
+        return {name: None if part is None else part.cpu() for name, part in self._asdict().items()}
 
 
 # Writes an answer to the last question of each row [B, T + 1], equal rows in groups of `copies`, drawn by `seed`.
@@ -289,15 +274,15 @@ class GroupRelativePolicy(Objective):
             return self._start(inputs, targets, self._log_probs, None).objective
 
     def _sums(self, written: WrittenAnswers, log_probs: Tensor, reference: Tensor | None) -> ObjectiveSums:
-        groups = group_advantages(written.rewards, num_generations=self.num_generations, scales=self._scales)
-        sums = self._loss(
-            log_probs, written.mask, advantages=groups.advantages, old=written.log_probs, reference=reference
+        advantages, spreads = group_advantages(
+            written.rewards, num_generations=self.num_generations, scales=self._scales
         )
+        sums = self._loss(log_probs, written.mask, advantages=advantages, old=written.log_probs, reference=reference)
         copies, asked = self.num_generations, written.is_asked
         of_answers = [
             written.rewards,
-            groups.spreads.repeat_interleave(copies),
-            groups.is_equal.repeat_interleave(copies),
+            spreads.repeat_interleave(copies),
+            (spreads.abs() < 1e-8).repeat_interleave(copies),  # nothing is learned from equal rewards
             written.mask.sum(dim=-1),
             *(written.ended, sums.divergence, sums.clipped),
             *written.each_reward.unbind(dim=-1),
