@@ -175,16 +175,12 @@ FEWEST_ROWS = 4  # products of fewer round otherwise on a CPU: a token's would d
 ALIGNED_TO = 8  # bf16 numbers: the kernel's rows begin at multiples of 16 bytes
 
 
+@torch.library.custom_op("lmtrain::grouped_linear", mutates_args=())
 def grouped_linear(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """Multiply each group of rows by its own matrix: [M, I], [E, O, I], int32 [E] -> [M, O].
 
     Group e is rows ends[e - 1] to ends[e]; the last end is M. A group may be empty.
     """
-    return _grouped_linear(x, weight, ends)
-
-
-@torch.library.custom_op("lmtrain::grouped_linear", mutates_args=())
-def _grouped_linear(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     if has_grouped_kernel(x, weight):
         return F.grouped_mm(x, weight.mT, offs=ends)
     y = x.new_empty(x.shape[0], weight.shape[1])
@@ -222,7 +218,7 @@ def _groups(matrices: Tensor, ends: Tensor) -> list[tuple[Tensor, int, int]]:
     return list(zip(matrices, [0, *stops[:-1]], stops, strict=True))
 
 
-@_grouped_linear.register_fake
+@grouped_linear.register_fake
 def _(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     del ends
     return x.new_empty(x.shape[0], weight.shape[1])
@@ -241,12 +237,12 @@ def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> No
 def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     x, weight, ends = ctx.saved_tensors
     gradient = gradient.contiguous()
-    of_x = _grouped_linear(gradient, weight.mT, ends) if ctx.needs_input_grad[0] else None
+    of_x = grouped_linear(gradient, weight.mT, ends) if ctx.needs_input_grad[0] else None
     of_weight = _grouped_outer(gradient, x, ends) if ctx.needs_input_grad[1] else None
     return of_x, of_weight, None
 
 
-_grouped_linear.register_autograd(_differentiate, setup_context=_save)
+grouped_linear.register_autograd(_differentiate, setup_context=_save)
 
 
 @register_flop_formula(torch.ops.lmtrain.grouped_linear)

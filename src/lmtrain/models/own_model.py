@@ -102,9 +102,7 @@ class LogitsModel(LanguageModel):
                 reset: Any = getattr(part, "reset_parameters", None)
                 if reset is not None:
                     reset()
-                elif any(True for _ in part.parameters(recurse=False)) or any(
-                    True for _ in part.buffers(recurse=False)
-                ):
+                elif [*part.parameters(recurse=False), *part.buffers(recurse=False)]:
                     raise ConfigurationError(
                         f"model.module: {name or type(part).__name__} has weights of its class; give it "
                         "reset_parameters(), or pass the module from Python."

@@ -123,7 +123,11 @@ class AttentionSettings:
         divided = width if self.head_width is None else None
         check_heads(width=divided, num_heads=self.num_heads, num_kv_heads=self.num_kv_heads or 1)
         head_width = width // self.num_heads if self.head_width is None else self.head_width
-        _check_rotary(head_width)
+        if head_width < 2 or head_width % 2:
+            raise ConfigurationError(
+                f"model.head_width must be even, as rotary pairs are, got {head_width}. Did you mean "
+                f"{max(2, head_width + 1)}?"
+            )
         return head_width
 
     def rotated_width_in(self, width: int) -> int:
@@ -266,11 +270,3 @@ class SelfAttention(nn.Module):
         """Normalise by a fixed scale, where there is one."""
         norm = self.qk_norm
         return heads if norm.scale is None else rms_norm(heads, eps=norm.eps) * norm.scale
-
-
-def _check_rotary(head_width: int) -> None:
-    if head_width < 2 or head_width % 2:
-        nearest = max(2, head_width + 1)
-        raise ConfigurationError(
-            f"model.head_width must be even, as rotary pairs are, got {head_width}. Did you mean {nearest}?"
-        )

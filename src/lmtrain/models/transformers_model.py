@@ -10,8 +10,8 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -73,7 +73,9 @@ class TransformersModel(LogitsModel):
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T V"], None]:
         if isinstance(tokens, FakeTensor):  # as many bytes, and no values to see documents by
-            with _masked_as_without_documents() if documents is None else nullcontext():
+            masks: Any = importlib.import_module("transformers.masking_utils")
+            one_document = patch.object(masks, "find_packed_sequence_indices", lambda _: None)
+            with one_document if documents is None else nullcontext():
                 return super().features(tokens)
         if documents is None or isinstance(documents, EarlierTokens):
             return super().features(tokens, documents)
@@ -192,14 +194,6 @@ def _library() -> Any:
 
     moe._can_use_grouped_mm = takes_dtype  # noqa: SLF001
     return library
-
-
-@contextmanager
-def _masked_as_without_documents() -> Generator[None]:
-    """Let rows of fake tensors hold one document each: of real ones the class reads it from their positions."""
-    masks: Any = importlib.import_module("transformers.masking_utils")
-    with patch.object(masks, "find_packed_sequence_indices", lambda _: None):
-        yield
 
 
 def _keeps_documents_apart(module: Any) -> bool:

@@ -144,13 +144,10 @@ def step_groups(optimizer: torch.optim.Optimizer, closure: Callable[[], Any] | N
     for number, group in enumerate(optimizer.param_groups):
         parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
         if parameters:
-            step_group(parameters, group, _noise(group, number, parameters[0].device))
+            is_rounded = group.get("stochastic_rounding", "num_steps" in group)
+            device = parameters[0].device
+            noise = noise_of_step(group["num_steps"], group=number, device=device) if is_rounded else None
+            step_group(parameters, group, noise)
         if "num_steps" in group:
             group["num_steps"] += 1
     return loss
-
-
-def _noise(group: Group, number: int, device: torch.device) -> torch.Generator | None:
-    if not group.get("stochastic_rounding", "num_steps" in group):
-        return None
-    return noise_of_step(group["num_steps"], group=number, device=device)

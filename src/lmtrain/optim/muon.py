@@ -8,6 +8,7 @@ among themselves; a rank with all of them works through buckets.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import is_
 from typing import Any, Final, Literal, final
 
 import torch
@@ -54,7 +55,7 @@ from lmtrain.optim.muon_update import (
     update_all,
 )
 from lmtrain.optim.parameter_groups import Group, sort_parameters
-from lmtrain.optim.sharded import ALONE, Place, is_sharded, local, place_of
+from lmtrain.optim.sharded import ALONE, Place, local, place_of
 
 FORMATS: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -171,7 +172,10 @@ class Muon(torch.optim.Optimizer):
         self._bucket_values = bucket_values
         self._is_compiled = compiled and has_compiler()
         if self._is_compiled:
-            _allow_graphs(2 * len({parameter.shape for group in groups for parameter in group["params"]}))
+            from torch._dynamo import config  # seconds to import, spared to a run without compilation
+
+            num_graphs = 2 * len({parameter.shape for group in groups for parameter in group["params"]})
+            config.recompile_limit = max(config.recompile_limit, num_graphs)  # torch ends a run at the ninth by default
         compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False) if self._is_compiled else unchanged
         self._update_all: Callable[..., None] = compiler(update_all)
         self._begin: Callable[..., list[Tensor]] = compiler(begin)
@@ -228,7 +232,7 @@ class Muon(torch.optim.Optimizer):
         if self._is_compiled:
             rates = rates.as_tensors()
         kept = [local(parameter) for parameter in parameters]
-        if noise is None and place == ALONE and not any(map(is_sharded, parameters)):
+        if noise is None and place == ALONE and all(map(is_, kept, parameters)):
             self._update_all(kept, gradients, averages, squares, fused, factors, rates, recipe)
             return
         sources = self._begin(gradients, averages, rates.momentum)
@@ -271,13 +275,6 @@ class Muon(torch.optim.Optimizer):
             means_shape = (num_rows, 1) if is_by_rows else (1, num_columns)
             state["mean_squares"] = torch.zeros(*stack, *means_shape, device=parameter.device)
         return state
-
-
-def _allow_graphs(number: int) -> None:
-    """Let a function have one version per bucket: torch ends a run at the ninth by default."""
-    from torch._dynamo import config  # seconds to import, spared to a run without compilation
-
-    config.recompile_limit = max(config.recompile_limit, number)
 
 
 def _rates(group: Group) -> StepRates:

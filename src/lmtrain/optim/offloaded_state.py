@@ -7,6 +7,7 @@ each with its state brought over and taken back. Optimizer state is half of Adam
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -57,7 +58,9 @@ class _StateOnHost(Optimizer):
                 ]
                 self._bring(piece)
                 super().step()
-                self._take_back(piece)
+                for parameter in chain.from_iterable(piece):
+                    state = self.state.get(parameter, {})
+                    state.update({name: _kept(value) for name, value in state.items()})
         finally:
             for group, stepped in zip(groups, self.param_groups, strict=True):
                 group.update({name: value for name, value in stepped.items() if name != "params"})  # counts of steps
@@ -81,12 +84,6 @@ class _StateOnHost(Optimizer):
                 for name, value in state.items():
                     if isinstance(value, Tensor) and (name != COUNT or counts_here):
                         state[name] = value.to(parameter.device, non_blocking=True)
-
-    def _take_back(self, piece: Piece) -> None:
-        for parameters in piece:
-            for parameter in parameters:
-                state = self.state.get(parameter, {})
-                state.update({name: _kept(value) for name, value in state.items()})
 
 
 def _pieces(groups: list[dict[str, Any]], piece_bytes: int) -> Iterator[Piece]:

@@ -37,11 +37,6 @@ def place_of(tensor: Tensor) -> Place:
     return ALONE
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Return whether it lies over ranks."""
-    return isinstance(tensor, DTensor)
-
-
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's part, sharing its storage; the tensor itself when it is whole."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

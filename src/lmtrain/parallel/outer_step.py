@@ -68,7 +68,8 @@ class OuterStep:
     def after(self, step: int, *, is_last: bool = False) -> None:
         """Let the fragments due after step number `step`, counted from 0, meet; at a run's last step all."""
         for number, fragment in enumerate(self._fragments):
-            if is_last or self._is_due(step, number):
+            offset = number * self._every_steps // self._num_fragments
+            if is_last or (step + 1 + offset) % self._every_steps == 0:
                 self._meet(fragment)
 
     def global_of(self, value: Tensor) -> Tensor:
@@ -106,10 +107,6 @@ class OuterStep:
         self._own, self.sent_bytes = None, sent_bytes
         if own is not None:
             _fill(self._global, own)
-
-    def _is_due(self, step: int, number: int) -> bool:
-        offset = number * self._every_steps // self._num_fragments
-        return (step + 1 + offset) % self._every_steps == 0
 
     def _meet(self, fragment: list[Parameter]) -> None:
         """Move a fragment's global weights by the mean delta of all workers, and go on from there."""

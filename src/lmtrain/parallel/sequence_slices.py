@@ -106,12 +106,8 @@ def score_slices(model: GPT2 | Llama, slices: SequenceSlices) -> None:
     def of_whole(head: OutputHead, hidden: Tensor, targets: Tensor, loss: Loss) -> LossTotal:
         return LossTotal(*slices.total(*score(head, hidden, slices.slice(targets), loss)))
 
-    def all_logits(hidden: Tensor) -> Tensor:
-        return logits(slices.gather(hidden))
-
-    replaced: dict[str, Any] = {"features": entering, "end": of_slice, "score": of_whole, "logits": all_logits}
-    for name, replacement in replaced.items():
-        setattr(model, name, replacement)
+    vars(model).update(features=entering, end=of_slice, score=of_whole)
+    vars(model)["logits"] = lambda hidden: logits(slices.gather(hidden))
 
 
 def slice_inputs(table: nn.Module, slices: SequenceSlices) -> None:

@@ -178,7 +178,7 @@ class LocalPart:
 
     def take(self) -> None:
         """Take what FSDP2 has just gathered."""
-        self.value = _local(getattr(self._layer, self._parameter))
+        self.value = local_part(getattr(self._layer, self._parameter))
 
 
 @final
@@ -287,7 +287,7 @@ class TensorLayout:
         first_row = self.first_row(table.num_embeddings)
 
         def forward(input: Tensor) -> Tensor:  # noqa: A002
-            weight = _local(table.weight)
+            weight = local_part(table.weight)
             row = input - first_row
             is_elsewhere = (row < 0) | (row >= len(weight))
             found = F.embedding(row.masked_fill(is_elsewhere, 0), weight)
@@ -300,13 +300,9 @@ class TensorLayout:
         self._cut(table, f"{name}.weight", table.weight.detach(), COLUMNS)
 
         def forward(input: Tensor) -> Tensor:  # noqa: A002
-            return F.embedding(input, _local(table.weight))
+            return F.embedding(input, local_part(table.weight))
 
         table.forward = forward
-
-    def slice_smear(self, smear: Smear) -> None:
-        """Let each rank smear its share of the dimensions; their weight is whole on each, and its gradient a part."""
-        share_smear(smear, rank=self.rank)
 
     def share_vectors(self, layer: RecurrentLayer, parts: Sequence[Sequence[int]]) -> None:
         """Let a layer read its share of its fused vectors; they are whole on each rank, and their gradients parts."""
@@ -376,7 +372,7 @@ class TensorLayout:
         return distribute_tensor(moved, tensor.device_mesh, tensor.placements, src_data_rank=None)
 
     def _part(self, layer: nn.Linear, name: str) -> LocalPart:
-        sides = _local(layer.weight).shape
+        sides = local_part(layer.weight).shape
         if isinstance(layer, HasProduct) and any(side % layer.multiple for side in sides):
             raise ConfigurationError(
                 f"{name} is {sides[1]} x {sides[0]} on each of strategy.tensor_size={self.num_ranks} ranks, and its "
@@ -402,7 +398,7 @@ class TensorLayout:
 
 
 def share_smear(smear: Smear, *, rank: int) -> None:
-    """Let a rank smear its share of the dimensions, by its share of the whole weight; its input is that share."""
+    """Smear a rank's share of the dimensions, its input, by its share of the whole weight, whose gradient is a part."""
 
     def forward(x: Tensor, documents: Documents | None = None) -> Tensor:
         return smeared(x, smear.weight.split(x.shape[-1])[rank], documents)
@@ -424,7 +420,3 @@ def _linear(linear: nn.Module, name: str) -> tuple[nn.Linear, Product]:
 
 def _bias(layer: nn.Linear) -> Tensor | None:
     return layer.bias
-
-
-def _local(weight: Any) -> Tensor:
-    return weight.to_local()

@@ -33,7 +33,7 @@ from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.self_attention import SelfAttention
 from lmtrain.models.short_convolution import GatedConvolution
 from lmtrain.parallel.group_sizes import OF_STATES, SHARED_WIDTH, require_parts
-from lmtrain.parallel.tensor_layers import Regions, TensorLayout
+from lmtrain.parallel.tensor_layers import Regions, TensorLayout, share_smear
 
 
 def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
@@ -182,7 +182,7 @@ def _cut_attention(attention: Mixer, name: str, layout: TensorLayout) -> None:
     if attention.value_gate is not None:
         layout.cut_rows(attention.value_gate, f"{name}.value_gate", parts=(attention.num_kv_heads,))
     if attention.key_smear is not None:
-        layout.slice_smear(attention.key_smear)
+        share_smear(attention.key_smear, rank=layout.rank)
     for norm in (attention.q_norm, attention.k_norm):
         if norm is not None and norms_all_heads(attention):
             layout.share_norm(norm)
@@ -278,5 +278,4 @@ def _score_by_shards(model: LanguageModel, layout: TensorLayout) -> None:
         weight: Any = head.weight
         return OutputHead(weight.full_tensor(), head.soft_cap)(hidden)
 
-    for name, replacement in (("score", score), ("logits", logits)):
-        setattr(model, name, replacement)
+    vars(model).update(score=score, logits=logits)
