@@ -283,6 +283,7 @@ def test_published_llama_3_2_1b_has_its_published_counts():
         ({"norm_eps": float("nan")}, r"model\.norm_eps must be finite"),
         ({"qk_norm": True, "qk_norm_scale": float("nan")}, r"model\.qk_norm_scale must be finite and above 0"),
         ({"logit_soft_cap": 0.0}, r"model\.logit_soft_cap must be .*above 0"),
+        ({"attention_soft_cap": 0.0}, r"model\.attention_soft_cap must be .*above 0"),
         ({"num_bigram_buckets": -1}, r"model\.num_bigram_buckets"),
         ({"activation": "gelu"}, r"model\.activation.*gelu.*swiglu"),
     ],

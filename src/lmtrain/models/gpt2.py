@@ -55,14 +55,11 @@ class GPT2Block(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"], documents: Seen = None) -> Float[Tensor, "B T D"]:
         """Transform the residual stream: [B, T, D] -> [B, T, D]."""
-        x = x + self._attend(self.attention_norm(x), documents)
-        return x + self.feed_forward(self.feed_forward_norm(x))
-
-    def _attend(self, x: Float[Tensor, "B T D"], documents: Seen) -> Float[Tensor, "B T D"]:
-        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # [B, T, 3, H, K]
+        heads = self.qkv(self.attention_norm(x)).unflatten(-1, (3, self.num_heads, -1))  # [B, T, 3, H, K]
         q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # [B, H, T, K] each
         mixed = self.attention(q, k, v, documents=documents)  # [B, H, T, K]
-        return self.output(mixed.transpose(1, 2).flatten(2))
+        x = x + self.output(mixed.transpose(1, 2).flatten(2))
+        return x + self.feed_forward(self.feed_forward_norm(x))
 
 
 @final

@@ -150,7 +150,8 @@ class Llama(StagedModel):
 
     One keyword a setting, as the command line types them (`model.num_kv_heads=8`); parts take them in groups.
     `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`, `attention_multiplier`,
-    `attention_soft_cap`, `attention_sinks`, `rotary_share`, `rotary_neighbours`: as in AttentionSettings. Of
+    `attention_sinks`, `rotary_share`, `rotary_neighbours`: as in AttentionSettings; `attention_soft_cap` c bends
+    scores to c tanh(score / c). Of
     `rotary_pattern`, repeated, R layers rotate and N layers do not. `window_tokens` is the sliding window of all
     layers, or of those that `window_pattern`, repeated, spells S, while L see the whole context; `window_rope_base`
     is their base of rotations, never scaled. `zero_centered_norms`: as in RMSNorm. Token vectors, branches and

@@ -51,7 +51,6 @@ class RopeScaling(RotaryScaling):
     original_context_tokens: int = 8192
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for numbers without a rotation."""
         low, high = self.low_frequency_factor, self.high_frequency_factor
         check_above_zero(usual="1.0", rope_scaling__factor=self.factor, rope_scaling__low_frequency_factor=low)
         check_above_zero(usual="8192", rope_scaling__original_context_tokens=self.original_context_tokens)
@@ -79,7 +78,6 @@ class LinearRopeScaling(RotaryScaling):
     factor: float
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a factor without a rotation."""
         check_above_zero(usual="1.0", rope_scaling__factor=self.factor)
 
     @override
@@ -98,7 +96,6 @@ class DynamicRopeScaling(RotaryScaling):
     follows_length = True
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for numbers without a rotation."""
         check_above_zero(usual="2.0", rope_scaling__factor=self.factor)
         check_above_zero(usual="8192", rope_scaling__original_context_tokens=self.original_context_tokens)
 
@@ -127,7 +124,6 @@ class YarnRopeScaling(RotaryScaling):
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for numbers without a rotation."""
         check_above_zero(usual="4.0", rope_scaling__factor=self.factor)
         check_above_zero(usual="8192", rope_scaling__original_context_tokens=self.original_context_tokens)
         check_above_zero(usual="32.0", rope_scaling__fast_turns=self.fast_turns)
@@ -176,7 +172,6 @@ class LongRopeScaling(RotaryScaling):
     follows_length = True
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for numbers without a rotation."""
         check_above_zero(usual="4096", rope_scaling__original_context_tokens=self.original_context_tokens)
         check_above_zero(usual="1.0", rope_scaling__attention_factor=self.attention_factor)
         for factor in (*self.short_factors, *self.long_factors):

@@ -86,11 +86,10 @@ class AttentionSettings:
     """Heads, kernel and norms of self-attention, alike in all layers of a model.
 
     `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
-    of scores, bent by `soft_cap` c to c tanh(score / c) where it is given. `sinks` learns the score of one more
-    token of each head, whose value is 0. `output_gate` multiplies a head's output by a sigmoid of as many more
-    queries. `biases` are of "qkv" and "output". The first `rotary_share` of a head's dimensions rotate, in pairs of
-    neighbours or of halves. `value_gate_width` is the number of a token's first dimensions read by gates of value
-    embeddings; None has two learned scalars in their place.
+    of scores. `sinks` learns the score of one more token of each head, whose value is 0. `output_gate` multiplies a
+    head's output by a sigmoid of as many more queries. `biases` are of "qkv" and "output". The first `rotary_share` of
+    a head's dimensions rotate, in pairs of neighbours or of halves. `value_gate_width` is the number of a token's first
+    dimensions read by gates of value embeddings; None has two learned scalars in their place.
     """
 
     num_heads: int
@@ -98,7 +97,6 @@ class AttentionSettings:
     num_kv_heads: int | None = None
     head_width: int | None = None
     multiplier: float = 1.0
-    soft_cap: float | None = None
     biases: Collection[str] = ()
     sinks: bool = False
     output_gate: bool = False
@@ -111,7 +109,6 @@ class AttentionSettings:
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, num_kv_heads=self.kv_heads)
         check_above_zero(usual="1.0", attention_multiplier=self.multiplier)
-        check_above_zero(usual="50.0, or null for no cap", attention_soft_cap=self.soft_cap)
 
     @property
     def kv_heads(self) -> int:

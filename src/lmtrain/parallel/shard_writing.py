@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import override
@@ -28,7 +28,7 @@ from lmtrain.storage.hashed_folder import aside_of
 class WriteShards:
     """Write one rank's shards of a checkpoint; the first rank waits for the others, and commits the whole.
 
-    `values` are those of the plan's items, in their order. `metadata` and `rest` are the first rank's.
+    `values` are those of the plan's items, by their index. `metadata` and `rest` are the first rank's.
     """
 
     final: Path
@@ -36,7 +36,7 @@ class WriteShards:
     num_ranks: int
     timeout_seconds: float
     plan: SavePlan
-    values: list[Tensor | BytesIO]
+    values: dict[MetadataIndex, Tensor | BytesIO]
     metadata: Metadata | None
     rest: dict[str, Any]
 
@@ -56,15 +56,11 @@ class WriteShards:
             rank=self.rank,
             num_ranks=self.num_ranks,
             timeout_seconds=self.timeout_seconds,
-            write=lambda: self._write(writer),
+            write=lambda: writer.write_data(self.plan, _Resolved(self.values)).value(),
             finish=finish,
             facts=self.rest.get("lmtrain", {}),
         )
         return num_bytes_in(self.final) if results is None else sum(result.size_in_bytes for result in results)
-
-    def _write(self, writer: FileSystemWriter) -> list[WriteResult]:
-        values = {item.index: value for item, value in zip(self.plan.items, self.values, strict=True)}
-        return writer.write_data(self.plan, _Resolved(values)).value()
 
 
 def plan_shards(state: dict[str, Any], final: Path, *, rank: int, **facts: Any) -> WriteShards:
@@ -82,7 +78,7 @@ def plan_shards(state: dict[str, Any], final: Path, *, rank: int, **facts: Any) 
         rank=rank,
         num_ranks=num_ranks,
         plan=plan,
-        values=[planner.resolve_data(item) for item in plan.items],
+        values={item.index: planner.resolve_data(item) for item in plan.items},
         metadata=metadata if rank == 0 else None,
         **facts,
     )
@@ -91,7 +87,7 @@ def plan_shards(state: dict[str, Any], final: Path, *, rank: int, **facts: Any) 
 class _Resolved(DefaultSavePlanner):
     """A planner with its answers given before."""
 
-    def __init__(self, values: dict[Any, Tensor | BytesIO]) -> None:
+    def __init__(self, values: dict[MetadataIndex, Tensor | BytesIO]) -> None:
         super().__init__()
         self._values = values
 

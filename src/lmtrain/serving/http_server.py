@@ -61,12 +61,12 @@ class BoundedProtocol(AutoHTTPProtocol):
     @override
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._transport = transport
+        self.transport = transport  # as uvicorn keeps it
         self._connections[self] = None
         if len(self._connections) > self._most:
             closed = next((other for other in self._connections if not other.is_busy), self)
             del self._connections[closed]
-            closed.abort()
+            closed.transport.abort()
         self._start()
 
     @override
@@ -83,13 +83,9 @@ class BoundedProtocol(AutoHTTPProtocol):
         self._connections.pop(self, None)
         super().connection_lost(exc)
 
-    def abort(self) -> None:
-        """Close the connection without an answer."""
-        self._transport.abort()
-
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(self._header_seconds, self.abort)
+        self._deadline = loop.call_later(self._header_seconds, self.transport.abort)
 
     def _stop(self) -> None:
         if self._deadline is not None:

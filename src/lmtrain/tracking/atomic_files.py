@@ -124,11 +124,11 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 
 class LineFile:
-    """Append whole lines to `folder/name`; lines that a full disk refuses, `num_waiting`, stay in memory."""
+    """Append whole lines to `folder/name`; lines that a full disk refuses stay in memory, `waiting`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path = folder / name
-        self._waiting: list[bytes] = []
+        self.waiting: list[bytes] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.descriptor = open_inside(folder, name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -136,21 +136,16 @@ class LineFile:
         except OSError as error:
             raise storage_problem(self.path, error) from error
 
-    @property
-    def num_waiting(self) -> int:
-        """Return how many lines the disk has not taken yet."""
-        return len(self._waiting)
-
     def append(self, lines: list[str]) -> OSError | None:
         """Write the waiting lines and these, newlines included; return the cause of their wait, None without any.
 
         Raises:
             EnvironmentProblem: The disk is not full, but broken or read-only.
         """
-        self._waiting += [line.encode() for line in lines]
+        self.waiting += [line.encode() for line in lines]
         whole = os.fstat(self.descriptor).st_size
         try:
-            content = b"".join(self._waiting)
+            content = b"".join(self.waiting)
             while content:
                 content = content[os.write(self.descriptor, content) :]
         except OSError as error:
@@ -159,7 +154,7 @@ class LineFile:
             if error.errno in MAY_PASS:
                 return error
             raise storage_problem(self.path, error) from error
-        self._waiting.clear()
+        self.waiting.clear()
         return None
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ class RunLog:
 
     def extend(self, points: Sequence[Point]) -> None:
         """Add points in one write; on a full disk they wait in memory for the next one, and a line says so once."""
-        was_waiting = self._file.num_waiting > 0
+        was_waiting = bool(self._file.waiting)
         full = self._file.append([format_point(point) for point in points])
         if full and not was_waiting:
             _LOG.error("%s The curves wait in memory.", atomic_files.storage_problem(self.path, full))

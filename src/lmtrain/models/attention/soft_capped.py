@@ -26,6 +26,7 @@ from lmtrain.models.attention.base import (
 )
 from lmtrain.models.attention.eager import mix_seen
 from lmtrain.models.attention.flex import Flex
+from lmtrain.models.dimensions import check_above_zero
 from lmtrain.models.documents import EarlierTokens
 
 
@@ -79,4 +80,5 @@ class SoftCapped(Attention):
 
 def bent(kernel: Attention, *, soft_cap: float | None, sinks: bool) -> Attention:
     """Return the kernel of these scores: itself for plain ones."""
+    check_above_zero(usual="50.0, or null for no cap", attention_soft_cap=soft_cap)
     return SoftCapped(kernel, soft_cap) if sinks or soft_cap is not None else kernel
