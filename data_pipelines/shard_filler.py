@@ -25,7 +25,7 @@ from data_pipelines.stages.split import SPLITS, TRAIN, HeldOut, split_documents
 from data_pipelines.stages.stage import Engine, Stage
 from data_pipelines.stages.train_tokenizer import hold_blocks, learn
 from data_pipelines.work_folder import WorkFolder
-from lmtrain.data.manifest import SplitManifest
+from lmtrain.data.manifest import TOKENIZER_FOLDER, SplitManifest
 from lmtrain.data.shard_writer import ShardWriter
 
 REMOVED = "control characters"
@@ -235,7 +235,7 @@ def _encoded(
 
 def _with_tokenizer(blocks: Iterator[BlockFacts], request: BuildRequest, work: WorkFolder) -> Iterator[BlockFacts]:
     """Give the folder its tokenizer; return the blocks to encode."""
-    if work.has_tokenizer:
+    if (work.folder / TOKENIZER_FOLDER).is_dir():
         return blocks
     if request.spec.sample_bytes == 0:
         work.save_tokenizer(request.spec.build(()))

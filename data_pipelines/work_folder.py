@@ -60,11 +60,6 @@ class WorkFolder:
         """Return where an encoded block is kept."""
         return self._work / "blocks" / f"{number:08d}"
 
-    @property
-    def has_tokenizer(self) -> bool:
-        """Return whether the data set's tokenizer is there."""
-        return (self.folder / TOKENIZER_FOLDER).is_dir()
-
     def save_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Write the data set's tokenizer, whole or not at all."""
         aside = self._work / TOKENIZER_FOLDER

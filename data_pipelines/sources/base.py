@@ -72,6 +72,11 @@ class Source(ABC):
         return self.documents()
 
 
+def asked(question: str, answer: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return a question and its answer as messages."""
+    return {"role": "user", "content": question}, {"role": "assistant", "content": answer}
+
+
 def document_of(row_id: str, content: str | tuple[Mapping[str, Any], ...] | ConversationError) -> Item:
     """Return a row's content as a document, or its reason."""
     if isinstance(content, ConversationError):

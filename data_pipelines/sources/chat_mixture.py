@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, final
 
-from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.sources.base import Document, Skipped, Source, asked
 from data_pipelines.sources.find_files import fingerprint_files, walk
 from data_pipelines.sources.hf_dataset import Wanted, find_dataset, read_rows
 from lmtrain.accounting.options.parts import SourceFacts
@@ -110,7 +110,7 @@ class ChatMixture(Source):
 def of_choices(row: Mapping[str, Any]) -> Messages:
     """Return a question of several choices and its letter as the answer."""
     choices = list(row["choices"])
-    return _asked(choice_question(row["question"], choices), dict(enumerate(letters_of(choices)))[row["answer"]])
+    return asked(choice_question(row["question"], choices), dict(enumerate(letters_of(choices)))[row["answer"]])
 
 
 def of_messages(row: Mapping[str, Any]) -> Messages:
@@ -118,15 +118,11 @@ def of_messages(row: Mapping[str, Any]) -> Messages:
     return tuple(row["messages"])
 
 
-def _asked(question: str, answer: str) -> Messages:
-    return ({"role": "user", "content": question}, {"role": "assistant", "content": answer})
-
-
 # Of each data set: its config, its split, and its rows as conversations.
 PLACES: Final[Mapping[str, tuple[str | None, str, Callable[[Mapping[str, Any]], Messages]]]] = {
     "smoltalk": (None, "train", of_messages),
     "mmlu": ("all", "auxiliary_train", of_choices),
-    "gsm8k": ("main", "train", lambda row: _asked(row["question"], CALCULATION.sub("", row["answer"]))),
+    "gsm8k": ("main", "train", lambda row: asked(row["question"], CALCULATION.sub("", row["answer"]))),
 }
 
 

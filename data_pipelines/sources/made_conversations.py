@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, final
 
-from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.sources.base import Document, Skipped, Source, asked
 from data_pipelines.sources.python_stdlib import PythonStandardLibrary
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import DataError, wrong
@@ -179,7 +179,8 @@ class MadeConversations(Source):
         """Yield each conversation under its number."""
         questions, draw = self._questions(held_out=False), random.Random(self._seed)
         for number in range(self._num_conversations):
-            turns = [message for _ in range(draw.choice((1, 1, 2))) for message in messages_of(next(questions))]
+            made = [next(questions) for _ in range(draw.choice((1, 1, 2)))]
+            turns = [message for one in made for message in asked(one.question, one.answer)]
             yield Document(f"{number:08d}", "", messages=tuple(turns))
             self.fraction_read = (number + 1) / self._num_conversations
 
@@ -209,11 +210,6 @@ class MadeConversations(Source):
 
     def _questions(self, *, held_out: bool) -> Iterator[MadeQuestion]:
         return make_questions(self.material, seed=self._seed, held_out=held_out, kinds=self._kinds)
-
-
-def messages_of(made: MadeQuestion) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return a question and its answer as messages."""
-    return {"role": "user", "content": made.question}, {"role": "assistant", "content": made.answer}
 
 
 MADE_CONVERSATIONS_FACTS: Final = SourceFacts(has_conversations=True)

@@ -31,17 +31,13 @@ class UnicodeRepair(Stage):
             nonlocal num_removed
             if _is_sound(text):
                 return text
-            text, removed = self._repair(text)
-            num_removed += removed
-            return text
+            text = uniform(text)
+            kept = _NO_TEXT.sub("", text) if self._control_characters else text
+            num_removed += len(text) - len(kept)
+            return kept
 
         repaired = with_strings(document, repair)
         return replace(repaired, num_removed=document.num_removed + num_removed) if num_removed else repaired
-
-    def _repair(self, text: str) -> tuple[str, int]:
-        text = uniform(text)
-        kept = _NO_TEXT.sub("", text) if self._control_characters else text
-        return kept, len(text) - len(kept)
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the settings."""
