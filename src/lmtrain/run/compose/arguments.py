@@ -115,8 +115,7 @@ def parse_arguments(
     # Hydra wants "++" for a key in no file.
     overrides = [f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else _in_full(word) for word in words]
     keys = values_by_key(overrides)
-    _require_one_option(keys)
-    _refuse_hydra(keys)
+    _refuse_wrong_keys(keys)
     is_budget_alone = "budget" not in keys and any(key.startswith("budget.") for key in keys)
     added = ["budget=none"] if budget_group and is_budget_alone else []
     added += [
@@ -174,17 +173,15 @@ def _in_full(word: str) -> str:
     return f"{key}{equals}'{value}'" if key == NAME and LIKE_A_NUMBER.fullmatch(value) else f"{key}{equals}{value}"
 
 
-def _require_one_option(keys: Mapping[str, str]) -> None:
-    """Refuse several options of a group that takes one, which Hydra mixes key by key."""
+def _refuse_wrong_keys(keys: Mapping[str, str]) -> None:
+    """Refuse several options of a group that takes one, which Hydra mixes key by key, and settings of Hydra's.
+
+    Of those only a sweep's are read.
+    """
     for key, value in keys.items():
         if value.startswith("[") and key not in MANY_OPTIONS and option_names(key):
             first = value.strip("[]").partition(",")[0].strip()
             raise ConfigurationError(f"{key}={value}: {key} takes one option; write {key}={first}.")
-
-
-def _refuse_hydra(keys: Iterable[str]) -> None:
-    """Refuse Hydra's own settings, which are not read except a sweep's."""
-    for key in keys:
         if key == "hydra.searchpath":
             raise ConfigurationError(f"{key} is set by --config-dir FOLDER, for options of your own; use it instead.")
         if key.startswith(("hydra.", "hydra/")) and not key.startswith(HYDRA_READ):

@@ -33,7 +33,9 @@ def require_stages(pipeline: CommandPipeline, readers: Mapping[str, ReadWords]) 
             if stage.verb == TRAIN:
                 planned_training(pipeline, stage, done=done)
             else:
-                _require_files(stage)
+                for flag, path in pairwise(stage.words):
+                    if flag in FILES and not Path(path).exists():
+                        raise ConfigurationError(f"pipeline.stages.{stage.name}.words: {flag} {path} does not exist.")
                 readers[stage.verb](pipeline.command(stage)[1:])
         except LMTRAIN_ERRORS as refused:
             raise retold(refused, f"stage {stage.name}: {refused}") from refused
@@ -79,9 +81,3 @@ def _figures(run: PlannedRun) -> dict[str, Any]:
         "kept_bytes": plan.checkpoints.kept_bytes if plan.checkpoints else None,
         "problem": "" if run.advice.is_possible else "\n".join(run.advice.lines),
     }
-
-
-def _require_files(stage: PipelineStage) -> None:
-    for flag, path in pairwise(stage.words):
-        if flag in FILES and not Path(path).exists():
-            raise ConfigurationError(f"pipeline.stages.{stage.name}.words: {flag} {path} does not exist.")

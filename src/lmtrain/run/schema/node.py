@@ -91,7 +91,8 @@ def instantiate(node: dict[str, Any], *, key: str, facts: dict[str, Any] | None 
     Raises:
         ConfigurationError: The constructor refused its arguments, or the node sets one passed here.
     """
-    _require_unset(node, {*more, *(LATE_FACTS & (facts or {}).keys())}, key=key)
+    for name in sorted({*more, *(LATE_FACTS & (facts or {}).keys())} & node.keys()):
+        raise ConfigurationError(f"{key}.{name}={node[name]} has no effect: the run itself decides it; leave it out.")
     try:
         call = _partial(node)
     except LMTRAIN_ERRORS:
@@ -121,16 +122,16 @@ def _built(value: Any) -> Any:
     return call if value.get(PARTIAL) else call()
 
 
-def _require_unset(node: dict[str, Any], passed: set[str], *, key: str) -> None:
-    """Refuse settings silently overwritten by the caller."""
-    for name in sorted(passed & node.keys()):
-        raise ConfigurationError(f"{key}.{name}={node[name]} has no effect: the run itself decides it; leave it out.")
-
-
 def canonical(value: Any, *, key: str) -> Any:
     """Return a composed or checked value, found under `key`, in that form; both come out alike."""
     if isinstance(value, dict):
-        return _node(value)
+        defaults = default_settings(str(value.get("_target_", "")))
+        found = {name: canonical(each, key=name) for name, each in value.items()}
+        return {
+            name: each
+            for name, each in found.items()
+            if name not in defaults or canonical(defaults[name], key=name) != each
+        }
     if isinstance(value, list):
         return [canonical(each, key=key) for each in value]
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -139,13 +140,3 @@ def canonical(value: Any, *, key: str) -> Any:
         return float(parse_quantity(value, key))
     except ConfigurationError:  # an ordinary word
         return str(value)
-
-
-def _node(node: dict[str, Any]) -> dict[str, Any]:
-    defaults = default_settings(str(node.get("_target_", "")))
-    found = {name: canonical(value, key=name) for name, value in node.items()}
-    return {
-        name: value
-        for name, value in found.items()
-        if name not in defaults or canonical(defaults[name], key=name) != value
-    }
