@@ -79,11 +79,6 @@ class Horizon:
         """Return whether a budget of time ends the run."""
         return self.limited_by == self.time_limit
 
-    @property
-    def counts_devices(self) -> bool:
-        """Return whether an attempt on twice the devices spends twice the seconds, as dollars do."""
-        return self.time_limit == "usd"
-
     def seconds_left(self, done: RunSoFar) -> float:
         """Return how much of its time is left; without a limit, it never ends."""
         return math.inf if self.seconds is None else self.seconds - done.spent(self.time_limit)
@@ -146,7 +141,9 @@ def horizon(
     left = {name: limit - done.spent(name) for name, limit in seconds.items()}
     time_limit = min(left, key=lambda name: left[name], default=None)
     if time_limit is not None:
-        steps[time_limit] = _steps_within(left[time_limit], seconds_per_step, done)
+        speed = seconds_per_step
+        ahead = STEPS_BEFORE_SPEED_IS_KNOWN if speed is None else math.floor(left[time_limit] / speed)
+        steps[time_limit] = max(1, done.steps, done.steps + ahead)
     limited_by = min(steps, key=lambda name: steps[name])
     tokens = steps[limited_by] * tokens_per_step
     return Horizon(
@@ -202,12 +199,6 @@ def _limit_seconds(limits: dict[str, float], usd_per_hour: float | None) -> dict
             )
         seconds["usd"] = limits["usd"] / usd_per_hour * SECONDS_PER_HOUR
     return seconds
-
-
-def _steps_within(seconds: float, seconds_per_step: float | None, done: RunSoFar) -> int:
-    if seconds_per_step is None:
-        return done.steps + STEPS_BEFORE_SPEED_IS_KNOWN
-    return max(1, done.steps, done.steps + math.floor(seconds / seconds_per_step))
 
 
 def _first_step_past(limit: float, size_of_step: float, tolerance: float) -> int:

@@ -18,7 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from typing_extensions import override
 
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES
-from lmtrain.accounting.options.outer_settings import DeltaFormat, delta_bytes, require_outer, require_turns
+from lmtrain.accounting.options.outer_settings import DELTA_BYTES, DeltaFormat, require_outer, require_turns
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.parallel.outer_step import OuterStep, fragments_of
@@ -214,7 +214,7 @@ def diloco_facts(
     require_outer(outer_lr, outer_momentum)
     return ModelSpread(
         meets_every_steps=every_steps,
-        gradient_bytes=delta_bytes(delta),
+        gradient_bytes=DELTA_BYTES[delta],
         kept_bytes=FP32_BYTES * (2 if outer_momentum else 1),  # the global weight, and its momentum
         least_ranks=2,
     )

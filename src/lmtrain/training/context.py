@@ -84,7 +84,7 @@ class RunContext:
     @property
     def earlier_seconds_of_budget(self) -> float:
         """Return how much of a budget of time the attempts before this one have spent."""
-        if self.plan.horizon.counts_devices:
+        if self.plan.horizon.time_limit == "usd":  # twice the devices spend twice the dollars
             return self.earlier_device_seconds / self.plan.batch.num_ranks
         return self.earlier_seconds
 

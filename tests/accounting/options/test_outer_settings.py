@@ -1,12 +1,7 @@
 import pytest
 
-from lmtrain.accounting.options.outer_settings import delta_bytes, require_outer, require_turns
+from lmtrain.accounting.options.outer_settings import require_outer, require_turns
 from lmtrain.errors import ConfigurationError
-
-
-def test_another_format_of_deltas_is_refused():
-    with pytest.raises(ConfigurationError, match=r"strategy.delta must be one of fp32, bf16, got int2"):
-        delta_bytes("int2")
 
 
 @pytest.mark.parametrize(("steps", "fragments", "nearest"), [(10, 4, 8), (3, 8, 8), (7, 2, 8), (30, 4, 32)])

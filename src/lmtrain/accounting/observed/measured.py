@@ -22,12 +22,9 @@ def until_two_agree(measure: Callable[[], T], rates: Callable[[T], Mapping[str, 
     results, spread = [measure()], 1.0
     while len(results) < MOST_TRIES and spread > TOLERANCE:
         results.append(measure())
-        spread = _spread(*map(rates, results[-2:]))
+        first, second = map(rates, results[-2:])
+        spread = max(abs(first[name] - second[name]) / max(first[name], second[name]) for name in first)
     return results, spread
-
-
-def _spread(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    return max(abs(first[name] - second[name]) / max(first[name], second[name]) for name in first)
 
 
 Kind = Literal["cpu", "gpu"]

@@ -9,13 +9,6 @@ DeltaFormat = Literal["fp32", "bf16"]
 DELTA_BYTES: Final = {"fp32": 4, "bf16": 2}  # of a value
 
 
-def delta_bytes(delta: str) -> int:
-    """Return the bytes of a value in a known format."""
-    if delta not in DELTA_BYTES:
-        raise ConfigurationError(f"strategy.delta must be one of {', '.join(DELTA_BYTES)}, got {delta}.")
-    return DELTA_BYTES[delta]
-
-
 def require_turns(every_steps: int, num_fragments: int) -> None:
     """Refuse steps not divided by the fragments."""
     require_count("strategy.every_steps", every_steps)

@@ -200,10 +200,6 @@ class ModelSpread:
         """Return the ranks with a part of one checkpoint each to copy and write; copies of a shard take turns."""
         return num_ranks if self.cuts_parameters else self.pipeline.num_stages
 
-    def reduces_over(self, num_ranks: int) -> bool:
-        """Return whether gradients are reduced in the backward pass of `num_ranks`."""
-        return num_ranks > 1 or self.reduces_alone
-
     def require_ranks(self, num_ranks: int) -> None:
         """Refuse a number of ranks not divided by its groups, or too few of them.
 

@@ -6,6 +6,7 @@ run (arXiv 2405.13698). The reference points are nanochat's, measured at depth 1
 parameter: tokens grow with the scaling parameters, the matrices and the head, multiplied with every token.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,7 +60,7 @@ def depth_scaling(depth: int, *, vocab_size: int, tokens_per_step: int | None = 
     """Scale the settings of depth 12 to a depth; `tokens_per_step` None takes the law's batch."""
     growth = num_scaling_parameters(depth, vocab_size=vocab_size) / REFERENCE_SCALING_PARAMETERS
     if tokens_per_step is None:
-        tokens_per_step = nearest_power_of_two(REFERENCE_TOKENS_PER_STEP * growth**BATCH_EXPONENT)
+        tokens_per_step = 1 << round(math.log2(REFERENCE_TOKENS_PER_STEP * growth**BATCH_EXPONENT))
     lr_factor = (tokens_per_step / REFERENCE_TOKENS_PER_STEP) ** 0.5
     return DepthScaling(
         tokens_per_step=tokens_per_step,
@@ -67,10 +68,3 @@ def depth_scaling(depth: int, *, vocab_size: int, tokens_per_step: int | None = 
         table_lr_factor=(nano_width(depth) / REFERENCE_WIDTH) ** -0.5,
         weight_decay_factor=lr_factor / growth,
     )
-
-
-def nearest_power_of_two(amount: float) -> int:
-    """Return the power of two with the nearest logarithm, 1 at the least."""
-    assert amount > 0
-    exponent = max(0, int(amount).bit_length() - 1)
-    return 2 ** (exponent + (amount > 2 ** (exponent + 0.5)))

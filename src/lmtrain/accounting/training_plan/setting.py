@@ -94,7 +94,7 @@ class Setting:
     @property
     def keeps_gradients(self) -> bool:
         """Return whether gradients stay in memory between steps."""
-        return self.spread.keeps_gradients and self.spread.reduces_over(self.num_ranks)
+        return self.spread.keeps_gradients and (self.num_ranks > 1 or self.spread.reduces_alone)
 
     @property
     def casts_parameters(self) -> bool:
@@ -181,15 +181,15 @@ class Setting:
         of_token = (at_ends * shape.num_chosen_experts + within) * self.bytes_of.activations
         return (self.expert_imbalance - 1) * batch.micro_batch_tokens * of_token * num_kept / num_layers
 
-    def in_group(self, alone: float, *, num_tokens: float, num_layers: int) -> int:
+    def in_group(self, alone: float, *, num_tokens: float) -> int:
         """Return the activations of a rank of a tensor or context group, with `alone` for a single rank.
 
         Products of a layer keep their inputs gathered, and experts their outputs too; recomputed layers gather them
         again, one at a time. A context group keeps the gathered keys and values of heads that it does not divide.
         """
         ranks, slices = self.spread.tensor_ranks, self.spread.context_ranks
+        shape, num_layers = self.facts.shape, len(self.facts.shape.attention)
         kept = max(1, round(num_layers * (1 - self.recompute.share)))
-        shape = self.facts.shape
         if self.num_kv_heads(shape.attention) % (slices * ranks):
             alone += self.kv_bytes(shape.attention, num_tokens) * kept / max(1, num_layers) * (slices - 1) / slices
         gathered = shape.width * self.bytes_of.activations * shape.layer_vectors * kept * num_tokens / slices
@@ -222,7 +222,7 @@ def moments_of(setting: Setting, batch: BatchPlan, *, stage: int = 0) -> tuple[D
     alone = setting.facts.activations.of(sequences)
     last = replace(
         held,
-        activations=setting.in_group(alone / layers, num_tokens=int(tokens / layers), num_layers=len_of(setting)),
+        activations=setting.in_group(alone / layers, num_tokens=int(tokens / layers)),
         workspace=setting.facts.block_workspace_bytes(sequences) // group,
     )
     empty = replace(held, gathered=0, activations=0, workspace=0)
@@ -237,11 +237,6 @@ def moments_of(setting: Setting, batch: BatchPlan, *, stage: int = 0) -> tuple[D
         replace(empty, gathered=whole * is_sent, workspace=sent_block, moment=SENT_BLOCK),
         replace(empty, workspace=parameters.num_outside_blocks * of_value, moment=SENT),
     )
-
-
-def len_of(setting: Setting) -> int:
-    """Return the number of the model's layers."""
-    return len(setting.facts.shape.attention)
 
 
 def _held(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
@@ -265,7 +260,7 @@ def _held(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
         optimizer=math.ceil(state * held / max(1, parameters.num_total)),
         gathered=_gathered(setting, batch),
         received=round(received),
-        activations=setting.in_group(kept, num_tokens=batch.micro_batch_tokens, num_layers=len_of(setting)),
+        activations=setting.in_group(kept, num_tokens=batch.micro_batch_tokens),
         workspace=max(loss_workspace(setting, batch), facts.block_workspace_bytes(sequences) // group),
     )
 

@@ -26,7 +26,8 @@ class Stages:
     @property
     def slowness(self) -> float:
         """Return the time of the slowest stage over the mean one's: a step takes that of the slowest."""
-        spent = [sum(self.costs[one] for layers in self._layers_of(stage) for one in layers) for stage in self._all]
+        stages = range(self.pipeline.num_stages)
+        spent = [sum(self.costs[one] for layers in self._layers_of(stage) for one in layers) for stage in stages]
         return max(spent) * len(spent) / sum(spent)
 
     def share_of_parameters(self, stage: int) -> float:
@@ -42,7 +43,7 @@ class Stages:
     @property
     def fullest_share(self) -> float:
         """Return the share of the parameters on the stage with the most of them."""
-        return max(map(self.share_of_parameters, self._all))
+        return max(map(self.share_of_parameters, range(self.pipeline.num_stages)))
 
     @property
     def num_tied(self) -> int:
@@ -55,10 +56,6 @@ class Stages:
         """Return the parameters outside the layers in the first part, or in the last one without a tied head."""
         embedding = self.shape.num_embedding_parameters
         return embedding if is_first else self.parameters.num_outside_blocks - embedding
-
-    @property
-    def _all(self) -> range:
-        return range(self.pipeline.num_stages)
 
     def _layers_of(self, stage: int) -> list[range]:
         return [self._cut[part] for part in self.pipeline.parts_of(stage)]
