@@ -19,7 +19,7 @@ from lmtrain.models.self_attention import Positions
 from lmtrain.parallel import activation_checkpoint
 from lmtrain.parallel.context_slices import require_slices
 from lmtrain.simulate.measured_facts import SimulatedStep, measure, simulate_step
-from lmtrain.training.objectives.objective import require_dense
+from lmtrain.training.objectives.dpo import DirectPreference
 from tests.interop.hugging_face import weights_of
 from tests.interop.test_hf_export import load, to_export
 
@@ -170,6 +170,6 @@ def test_what_cannot_hold_the_modules_refuses_them_by_name():
     with pytest.raises(ConfigurationError, match=r"model\.num_future_tokens cannot be cut"):
         require_slices(build(**FUTURE))
     with pytest.raises(ConfigurationError, match=r"task=dpo: model\.num_future_tokens"):
-        require_dense(build(**FUTURE), task="dpo")
+        DirectPreference(beta=0.1).require(build(**FUTURE))
     with pytest.raises(ConfigurationError, match=r"model\.num_future_tokens must be"):
         build(num_future_tokens=-1)

@@ -125,17 +125,14 @@ class Checkpoint(RunCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         step, context = trainer.global_step, self.context
-        if context is None:
-            checkpoint[FACTS] = {"step": step, "tokens": 0, "identity": {}, "metrics": self._metrics_at(trainer)}
-            return
-        checkpoint[FACTS] = {
-            "step": step,
-            "tokens": context.tokens_at(step),
-            "identity": dict(context.identity),
-            "metrics": self._metrics_at(trainer),
-            "left_out": [*context.plan.batch.left_out_before(step)],
-            "attempt": context.attempt,
-        }
+        checkpoint[FACTS] = {"step": step, "tokens": 0, "identity": {}, "metrics": self._metrics_at(trainer)}
+        if context is not None:
+            checkpoint[FACTS] |= {
+                "tokens": context.tokens_at(step),
+                "identity": dict(context.identity),
+                "left_out": [*context.plan.batch.left_out_before(step)],
+                "attempt": context.attempt,
+            }
 
     def _is_time(self, trainer: pl.Trainer) -> bool:
         if self._every_seconds is None:

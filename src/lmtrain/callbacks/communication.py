@@ -74,7 +74,6 @@ class Communication(RunCallback):
         super().__init__(context)
         require_count("callbacks.communication.every_steps", every_steps)
         self._every_steps = every_steps
-        self._is_off = every_steps is None
         self._num_steps = 0
         self._trace: profile | None = None
         self._shares: dict[Kind, float] = {}
@@ -83,13 +82,13 @@ class Communication(RunCallback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._events, self._stopwatch = self.run.events, self.run.events.stopwatch
-        self._is_off |= trainer.world_size == 1
+        self._every_steps = None if trainer.world_size == 1 else self._every_steps
 
     @override
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if self._is_off or self._every_steps is None or batch_idx % trainer.accumulate_grad_batches:
+        if self._every_steps is None or batch_idx % trainer.accumulate_grad_batches:
             return
         since_first = self._num_steps - STEPS_BEFORE_THE_FIRST
         is_due = since_first >= 0 and since_first % self._every_steps == 0
@@ -99,7 +98,7 @@ class Communication(RunCallback):
 
     @override
     def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._is_off:
+        if self._every_steps is None:
             return
         self._num_steps += 1
         if self._trace is not None:

@@ -45,12 +45,10 @@ class EarlyStopping(RunCallback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._judge()
         self._stop_if_over(trainer)
 
     @override
     def on_step_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._judge()  # listed before the validation, it judges a step later
         self._stop_if_over(trainer)
 
     @override
@@ -59,7 +57,6 @@ class EarlyStopping(RunCallback):
         if self.context is None and not trainer.sanity_checking:
             metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
             self._scores.step, self._scores.metrics = trainer.global_step, metrics
-            self._judge()
             self._stop_if_over(trainer)
 
     @override
@@ -98,6 +95,7 @@ class EarlyStopping(RunCallback):
             self._passes_since += 1
 
     def _stop_if_over(self, trainer: pl.Trainer) -> None:
+        self._judge()
         if self._passes_since < self._patience:
             return
         best = f"{self._metric} {self._best:.4f} of step {self._best_step}"

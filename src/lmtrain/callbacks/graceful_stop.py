@@ -6,10 +6,10 @@ Lightning ends with exit code 0 and no checkpoint on SIGTERM, deadlocks if only 
 
 import logging
 import signal
-import threading
 import time
+from contextlib import ExitStack
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import lightning.pytorch as pl
 import torch
@@ -19,7 +19,7 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.tracking.run_folder import forget_stop, is_asked_to_stop
 from lmtrain.training.context import RunCallback, RunContext
 from lmtrain.training.intervals import StepInterval
-from lmtrain.training.stopping import SIGNALS, StoppedAtOnce, StoppedEarly
+from lmtrain.training.stopping import StoppedAtOnce, StoppedEarly, handling
 
 LOOK_SECONDS: Final = 1.0
 _LOG = logging.getLogger(__name__)
@@ -42,15 +42,14 @@ class GracefulStop(RunCallback):
         self._received = 0
         self._looked_at = 0.0
         self._has_stepped = False
-        self._previous: dict[signal.Signals, Any] = {}
+        self._handlers = ExitStack()
         self.stop_signal: int | None = None
         self.is_through = False  # all is saved, and a signal comes too late to stop anything
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._received = _replace_own_signals(trainer)
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python refuses handlers
-            self._previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
+        self._handlers.enter_context(handling(self._remember))
         if self._received:
             raise StoppedEarly(self._received)
 
@@ -68,11 +67,11 @@ class GracefulStop(RunCallback):
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.is_through = True
-        self._restore()
+        self._handlers.close()
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._restore()
+        self._handlers.close()
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -105,11 +104,6 @@ class GracefulStop(RunCallback):
             name = signal.Signals(received).name
             rest = "" if self.context is None else "; the same command goes on from it"
             _LOG.warning("%s: stopping after step %d%s.", name, trainer.global_step, rest)
-
-    def _restore(self) -> None:
-        previous, self._previous = self._previous, {}
-        for number, handler in previous.items():
-            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _replace_own_signals(trainer: pl.Trainer) -> int:

@@ -6,7 +6,7 @@ P = B / 2 pairs, the preferred answer first.
 """
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 import torch
 from torch import Tensor
@@ -14,13 +14,11 @@ from torch.nn import functional as F
 
 from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.accounting.options.ranges import require_number
-from lmtrain.losses.log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import LossTotal
-from lmtrain.training.objectives.objective import Objective, ObjectiveSums, require_dense
+from lmtrain.training.objectives.objective import Objective, ObjectiveSums
+from lmtrain.training.objectives.reference import LOG_PROBS
 from lmtrain.training.token_batch import TokenBatch, training_tokens
-
-LOG_PROBS: Final = SequenceLogProbs()
 
 
 def none() -> None:
@@ -35,6 +33,7 @@ DIRECT_PREFERENCE_FACTS: Final = ObjectiveFacts(task="dpo", rows_together=2, sco
 class DirectPreference(Objective):
     """`beta` weighs the distance from the reference; `label_smoothing` is the share of pairs taken to be swapped."""
 
+    task: ClassVar[str] = "dpo"
     beta: float
     label_smoothing: float = 0.0
 
@@ -46,10 +45,6 @@ class DirectPreference(Objective):
     def measures(self) -> tuple[str, ...]:
         """Return the names of the means over pairs."""
         return tuple(f"preference/{name}" for name in ("chosen_reward", "rejected_reward", "accuracy", "margin"))
-
-    def require(self, model: LanguageModel) -> None:
-        """Refuse a mixture of experts, whose penalty is of next tokens."""
-        require_dense(model, task="dpo")
 
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
         """Return the sums over the batch's pairs."""

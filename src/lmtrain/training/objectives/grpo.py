@@ -8,7 +8,7 @@ that wrote them is then no longer 1, and is clipped. B answers, T tokens.
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, final
+from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.losses.log_probs import TokenLogProbs
 from lmtrain.models.base import LanguageModel
-from lmtrain.training.objectives.objective import Objective, ObjectiveSums, require_dense
+from lmtrain.training.objectives.objective import Objective, ObjectiveSums
 from lmtrain.training.objectives.rewards import Reward
 from lmtrain.training.token_batch import TokenBatch, training_tokens
 
@@ -163,6 +163,8 @@ class GroupRelativePolicy(Objective):
     `epsilon_high` None is `epsilon`. `scale_rewards` none leaves advantages undivided by their group's spread.
     """
 
+    task: ClassVar[str] = "grpo"
+
     def __init__(
         self,
         *,
@@ -214,10 +216,6 @@ class GroupRelativePolicy(Objective):
     def measures(self) -> tuple[str, ...]:
         """Return the names of the means over answers."""
         return (*MEASURES, *(f"reward/{name}" for name in self._rewards))
-
-    def require(self, model: LanguageModel) -> None:
-        """Refuse a mixture of experts, whose penalty is of next tokens."""
-        require_dense(model, task="grpo")
 
     def write_with(self, make: Callable[[WritingSettings], AnswerWriter]) -> None:
         """Take the run's writer."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -26,17 +26,10 @@ class ObjectiveSums(NamedTuple):
     further: Tensor
 
 
-def require_dense(model: LanguageModel, *, task: str) -> None:
-    """Refuse a mixture of experts, whose penalty is of next tokens, and predictions of further ones."""
-    if model.num_future_tokens:
-        raise ConfigurationError(f"task={task}: model.num_future_tokens adds to the loss of next tokens; set it to 0.")
-    if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
-        raise ConfigurationError(f"task={task}: model.experts adds a penalty to the loss; use a dense model.")
-
-
 class Objective(ABC):
     """A micro-batch's own sums; `measures` name the means over examples, as curves of a run."""
 
+    task: ClassVar[str]
     num_iterations: int = 1  # steps that learn from the same answers
 
     @property
@@ -44,9 +37,14 @@ class Objective(ABC):
     def measures(self) -> tuple[str, ...]:
         """Return the names of the further means."""
 
-    @abstractmethod
     def require(self, model: LanguageModel) -> None:
-        """Refuse an unfit model."""
+        """Refuse a mixture of experts, whose penalty is of next tokens, and predictions of further ones."""
+        if model.num_future_tokens:
+            raise ConfigurationError(
+                f"task={self.task}: model.num_future_tokens adds to the loss of next tokens; set it to 0."
+            )
+        if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
+            raise ConfigurationError(f"task={self.task}: model.experts adds a penalty to the loss; use a dense model.")
 
     @abstractmethod
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
