@@ -60,10 +60,8 @@ class GatedDeltaNet(nn.Module):
     def __init__(self, width: int, heads: GatedDelta, *, norm_eps: float) -> None:
         super().__init__()
         self.heads = heads
-        self.key_width, self.inner_width = (
-            heads.num_key_heads * heads.key_width,
-            heads.num_value_heads * heads.value_width,
-        )
+        self.key_width = heads.num_key_heads * heads.key_width
+        self.inner_width = heads.num_value_heads * heads.value_width
         mixed = 2 * self.key_width + self.inner_width
         self.inputs = nn.Linear(width, mixed + self.inner_width, bias=False)  # queries, keys, values, gates
         self.rates = nn.Linear(width, 2 * heads.num_value_heads, bias=False)  # of correction, and of decay

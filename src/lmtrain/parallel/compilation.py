@@ -55,8 +55,6 @@ def auto() -> Compilation:
 
 
 NONE_FACTS: Final = CompileFacts(compiles=False)
-
-
 AUTO_FACTS: Final = CompileFacts(falls_back=True)
 
 

@@ -11,7 +11,7 @@ part of the width.
 E experts, R ranks of a group, e = E / R experts of a rank, M rows, D width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, final
 
@@ -29,7 +29,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import ExpertMatrices, MixtureOfExperts, TakenRows, inverse
 from lmtrain.parallel import group_sizes
-from lmtrain.parallel.tensor_layers import OPERATORS, Group, LocalPart, summed
+from lmtrain.parallel.tensor_layers import OPERATORS, Group, LocalPart, summed, take_parts
 
 RunExperts = Callable[[Tensor, Tensor], Tensor]
 
@@ -111,7 +111,7 @@ class ExpertGroups:
         for block in model.blocks:
             if next(block.parameters(), None) is not None and (layers := expert_layers(block)):
                 parts = [part for layer in layers for part in self._keep_own(layer)]
-                block.register_forward_pre_hook(partial(_take, parts))
+                block.register_forward_pre_hook(partial(take_parts, parts))
                 if block._compiled_call_impl is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
                     block.compile(dynamic=False)  # in two graphs: the number of rows that arrive changes
 
@@ -171,13 +171,6 @@ class ExpertGroups:
             return distribute_tensor(values, self._experts, [Shard(0)], src_data_rank=None)
         own = values.to_local().chunk(self._experts.size())[self._experts.get_local_rank()]
         return DTensor.from_local(own.contiguous(), self._grid["experts", "tensor"], [Shard(0), *values.placements])
-
-
-def _take(parts: Sequence[LocalPart], module: nn.Module, inputs: Any) -> None:
-    """Take the experts that FSDP2 has just gathered."""
-    del module, inputs
-    for part in parts:
-        part.take()
 
 
 def _on_all_ranks(run: RunExperts, num_ranks: int, num_own: int, group: str, rows: Tensor, experts: Tensor) -> Tensor:

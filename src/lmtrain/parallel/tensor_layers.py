@@ -10,6 +10,7 @@ B batch, T tokens, D width, R ranks, V vocabulary, E rows of a matrix, I its col
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
 
 import torch
@@ -181,6 +182,13 @@ class LocalPart:
         self.value = local_part(getattr(self._layer, self._parameter))
 
 
+def take_parts(parts: Sequence[LocalPart], module: nn.Module, inputs: Any) -> None:
+    """Take the parts before their block runs."""
+    del module, inputs
+    for part in parts:
+        part.take()
+
+
 @final
 @dataclass(kw_only=True)
 class TensorLayout:
@@ -336,14 +344,8 @@ class TensorLayout:
     def take_before(self, block: nn.Module) -> None:
         """Take the parts of the layers cut since the last call before this block runs, behind FSDP2's own hook."""
         parts, self._parts_of_block = self._parts_of_block, []
-
-        def take(module: nn.Module, inputs: Any) -> None:
-            del module, inputs
-            for part in parts:
-                part.take()
-
         eager: Any = torch.compiler.disable  # a graph that returns a weight gathered in fp8 fails backward (torch 2.13)
-        block.register_forward_pre_hook(eager(take))
+        block.register_forward_pre_hook(eager(partial(take_parts, parts)))
 
     def sum_parts(self, model: nn.Module) -> None:
         """Add up, in one message, the gradients of small parameters, from each rank's slice or heads."""

@@ -59,10 +59,7 @@ def prepare_masks(
     if documents is None and not any(is_cut(num_tokens, window) for window in windows):
         return None
     masks = {
-        window: seen_tokens(num_tokens, window_tokens=window, device=device, documents=documents)
-        if documents is not None or is_cut(num_tokens, window)
-        else None
-        for window in windows
+        window: mask_of(documents, num_tokens=num_tokens, window_tokens=window, device=device) for window in windows
     }
     return Prepared(masks)
 

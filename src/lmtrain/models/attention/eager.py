@@ -18,15 +18,17 @@ def mix_seen(
     q: Float[Tensor, "B H T K"],
     k: Float[Tensor, "B Hkv S K"],
     v: Float[Tensor, "B Hkv S K"],
-    seen: Bool[Tensor, "*B T S"],
+    seen: Bool[Tensor, "*B T S"] | None,
     *,
     soft_cap: float | None = None,
     sinks: Float[Tensor, " H"] | None = None,
 ) -> Float[Tensor, "B H T K"]:
     """Mix the values that each query sees: [B, H, T, K]; a `soft_cap` c bends scores to c tanh(score / c).
 
-    `sinks` are the score of one more token of each head, whose value is 0.
+    `seen` None is the plain triangle. `sinks` are the score of one more token of each head, whose value is 0.
     """
+    if seen is None:
+        seen = seen_tokens(q.shape[2], window_tokens=None, device=q.device)
     num_heads = q.shape[1]
     k, v = repeat_heads(k, num_heads), repeat_heads(v, num_heads)  # [B, H, S, K]
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, H, T, S]
@@ -48,10 +50,7 @@ class Eager(Attention):
 
     @override
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
-        num_tokens = q.shape[2]
-        seen = mask_of(documents, num_tokens=num_tokens, window_tokens=window_tokens, device=q.device)
-        if seen is None:
-            seen = seen_tokens(num_tokens, window_tokens=None, device=q.device)
+        seen = mask_of(documents, num_tokens=q.shape[2], window_tokens=window_tokens, device=q.device)
         return mix_seen(q, k, v, seen)
 
     @override

@@ -34,23 +34,21 @@ class Flex(Attention):
     soft_cap: float | None = None
 
     @override
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None, documents: Seen, **wanted: Any) -> Any:
         if not isinstance(documents, Prepared):
             documents = self.prepare(documents, num_tokens=q.shape[-2], windows=(window_tokens,), device=q.device)
-        return self._attend(q, k, v, documents.parts[window_tokens])
-
-    def with_sinks(
-        self, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, *, window_tokens: int | None, documents: Prepared
-    ) -> Tensor:
-        """Mix values next to one more token of each head, with the score `sinks` [H] and a value of 0."""
-        mixed, aux = self._attend(q, k, v, documents.parts[window_tokens], return_aux=AuxRequest(lse=True))
-        share = torch.sigmoid(aux.lse - sinks.view(-1, 1))  # [B, H, T]
-        return mixed * share.unsqueeze(-1).to(mixed.dtype)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, block_mask: BlockMask, **wanted: Any) -> Any:
+        mask = documents.parts[window_tokens]
         attend = flex_attention if torch.compiler.is_compiling() or q.device.type == "cpu" else _compiled()
         bend = None if self.soft_cap is None else _bending(self.soft_cap)
-        return attend(q, k, v, score_mod=bend, block_mask=block_mask, enable_gqa=q.shape[1] != k.shape[1], **wanted)
+        return attend(q, k, v, score_mod=bend, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1], **wanted)
+
+    def with_sinks(
+        self, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, *, window_tokens: int | None, documents: Seen
+    ) -> Tensor:
+        """Mix values next to one more token of each head, with the score `sinks` [H] and a value of 0."""
+        mixed, aux = self.attend(q, k, v, window_tokens, documents, return_aux=AuxRequest(lse=True))
+        share = torch.sigmoid(aux.lse - sinks.view(-1, 1))  # [B, H, T]
+        return mixed * share.unsqueeze(-1).to(mixed.dtype)
 
     @override
     def prepare(

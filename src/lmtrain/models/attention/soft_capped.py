@@ -22,7 +22,6 @@ from lmtrain.models.attention.base import (
     Windows,
     mask_of,
     prepare_masks,
-    seen_tokens,
 )
 from lmtrain.models.attention.eager import mix_seen
 from lmtrain.models.attention.flex import Flex
@@ -54,15 +53,8 @@ class SoftCapped(Attention):
         if q.is_cuda and sinks is None:
             return Flex(soft_cap=self.cap)(q, k, v, window_tokens=window_tokens, documents=documents)
         if q.is_cuda and sinks is not None:
-            flex = Flex(soft_cap=self.cap)
-            if not isinstance(documents, Prepared):
-                windows = (window_tokens,)
-                documents = flex.prepare(documents, num_tokens=q.shape[2], windows=windows, device=q.device)
-            return flex.with_sinks(q, k, v, sinks, window_tokens=window_tokens, documents=documents)
-        num_tokens = q.shape[2]
-        seen = mask_of(documents, num_tokens=num_tokens, window_tokens=window_tokens, device=q.device)
-        if seen is None:
-            seen = seen_tokens(num_tokens, window_tokens=None, device=q.device)
+            return Flex(soft_cap=self.cap).with_sinks(q, k, v, sinks, window_tokens=window_tokens, documents=documents)
+        seen = mask_of(documents, num_tokens=q.shape[2], window_tokens=window_tokens, device=q.device)
         return mix_seen(q, k, v, seen, soft_cap=self.cap, sinks=sinks)
 
     @override

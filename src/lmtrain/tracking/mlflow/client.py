@@ -91,9 +91,8 @@ def open_client(store: Store) -> "MlflowClient":
     if uri.startswith(SQLITE):
         if database_file(uri).exists():
             database_file(uri).open("r+b").close()
-        file, mark, query = uri.partition(
-            "?"
-        )  # MLflow 3 makes folders of slashes behind "?", a password in their names
+        # MLflow 3 makes folders of slashes behind "?", a password in their names.
+        file, mark, query = uri.partition("?")
         uri = file + mark + query.replace("/", "%2F")
     os.environ.update(ENVIRONMENT)
     from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own
