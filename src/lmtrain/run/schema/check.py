@@ -113,7 +113,10 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
                 value, key=full_key, allowed=allowed, slot=SLOTS.get(full_key) or slot_of(hints.get(name, Any))
             )
         checked[name] = check_value(value, hints.get(name, Any), key=full_key)
-    _require_all(parameters, checked, key=key)
+    for name, parameter in parameters.items():
+        is_needed = parameter.default is parameter.empty and parameter.kind not in VARIABLE
+        if is_needed and name not in checked and name not in LATE_FACTS and not checked.get(PARTIAL):
+            raise ConfigurationError(f"{key}.{name}: must be given for {node[TARGET]}; add {key}.{name}=VALUE.")
     return checked
 
 
@@ -196,13 +199,6 @@ def _alternatives(annotation: Any) -> list[Any]:
 def _words(kind: Any) -> tuple[Any, ...]:
     """Return the words of a Literal, nothing for another type."""
     return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
-
-
-def _require_all(parameters: Mapping[str, inspect.Parameter], given: dict[str, Any], *, key: str) -> None:
-    for name, parameter in parameters.items():
-        is_needed = parameter.default is parameter.empty and parameter.kind not in VARIABLE
-        if is_needed and name not in given and name not in LATE_FACTS and not given.get(PARTIAL):
-            raise ConfigurationError(f"{key}.{name}: must be given for {given[TARGET]}; add {key}.{name}=VALUE.")
 
 
 def _unknown(full_key: str, name: str, value: Any, settings: Sequence[str]) -> str:
