@@ -47,13 +47,18 @@ def device_peak(
     if (device and known and is_current(device, matmul)) or matmul not in CPU_DTYPES:
         return known
     on = format_count(threads, "thread")
-    rates, _ = until_two_agree(lambda: measure_matmul(CPU_DTYPES[matmul]), lambda rate: {matmul: rate})
-    return Peak(max(rates), f"{MEASURED} here: {matmul} product of two {SIDE} x {SIDE} matrices on {on}")
+    return Peak(settled_matmul(matmul), f"{MEASURED} here: {matmul} product of two {SIDE} x {SIDE} matrices on {on}")
 
 
 def is_current(device: MeasuredDevice, matmul: MatmulDtype) -> bool:
     """Return whether a CPU's peak is of the products that a run has now: fp32's may be of another library."""
     return matmul != "fp32" or device.matmul_precision == cpu_matmul_precision()
+
+
+def settled_matmul(matmul: MatmulDtype) -> float:
+    """Return the best rate of products on the CPU, measured until two agree."""
+    rates, _ = until_two_agree(lambda: measure_matmul(CPU_DTYPES[matmul]), lambda rate: {matmul: rate})
+    return max(rates)
 
 
 def measure_matmul(dtype: torch.dtype) -> float:
