@@ -18,8 +18,8 @@ STAGES = (UnicodeRepair(), LengthFilter(), ExactDeduplication())
 class Poems(Source):
     """Made-up documents; `version` changes what the fingerprint says."""
 
-    def __init__(self, version="1"):
-        self.version = version
+    def __init__(self, count=60, version="1"):
+        self.count, self.version = count, version
 
     name = "poems"
 
@@ -27,7 +27,7 @@ class Poems(Source):
         return self.version
 
     def documents(self) -> Iterator[Document | Skipped]:
-        for number in range(60):
+        for number in range(self.count):
             lines = f"roses are {number % 9}, <|end_of_text|> ünd\r\n" * 9
             yield Document(f"poem_{number}", f"Poem {number}\n{lines}")
 
