@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmtrain.errors import DataError
 from lmtrain.inference.sampling import Sampling, generate
-from lmtrain.interop.hf_config import CODE, OWN_PREFIX, own_config
+from lmtrain.interop.hf_config import CODE, OWN_PREFIX, own_config, own_settings
 from lmtrain.interop.hf_export import export_folder
 from lmtrain.interop.model_settings import build, complete, node_of
 from lmtrain.models.llama import Llama
@@ -136,3 +137,8 @@ def test_a_folder_is_read_back_and_loads_in_transformers_and_writes_the_same(nam
 def test_the_code_imports_nothing_of_ours():
     assert "import lmtrain" not in CODE.read_text()
     assert "from lmtrain" not in CODE.read_text()
+
+
+def test_a_strangers_config_without_settings_is_one_line() -> None:
+    with pytest.raises(DataError, match="export the model again"):
+        own_settings({"model_type": "lmtrain", "family": "llama"})

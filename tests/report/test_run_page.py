@@ -71,16 +71,18 @@ def test_the_file_needs_nothing_from_elsewhere(folder):
     assert "width=device-width" in text
 
 
-def test_scores_by_evaluate_have_their_step_and_error(folder):
+def test_scores_by_evaluate_have_their_step_and_error_and_strange_ones_are_left_out(folder):
     scores = {
         "evaluation/test/bits_per_byte": {"score": 1.84347, "standard_error": 0.1622},
         "answers/spell": {"score": 0.75, "standard_error": 0.02, "guess": 0.1},
+        "odd": {"score": "high"}, "odder": 3, "oddest": {"score": 1, "ended": "x"},
     }  # fmt: skip
     (folder / "evaluation").mkdir()
     (folder / "evaluation/step_00000004.json").write_text(json.dumps(scores))
     (folder / "evaluation/step_00000005.json").write_text("[]")
     text = Reader(report_page(folder)).text
     assert "test, bits per byte41.8435 ± 0.1622answers, spell475.0% ± 2.0%" in text
+    assert "odd" not in text.partition("Scores by lmtrain evaluate")[2].partition("Samples")[0]
 
 
 def test_operators_and_memory_are_shown(tmp_path):

@@ -480,7 +480,10 @@ def _nodes_removed(value: Any) -> Any:
 
 def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a config written by `own_config`."""
-    settings = {**config["settings"]}
+    kept = config.get("settings")
+    if config.get("family") != "llama" or not isinstance(kept, Mapping):
+        raise DataError('config.json of model_type=lmtrain has no "family" and "settings"; export the model again.')
+    settings = dict(kept)
     if scaling := settings.get("rope_scaling"):
         settings["rope_scaling"] = node_of(LinearRopeScaling if {*scaling} == {"factor"} else RopeScaling, **scaling)
     if experts := settings.get("experts"):

@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.tracking.atomic_files import read_json, write_json
@@ -77,6 +77,18 @@ def scores_file(run: Path, step: int) -> Path:
 
 
 def all_scores(run: Path) -> dict[int, dict[str, Any]]:
-    """Return the kept scores of every checkpoint by its step."""
+    """Return the kept scores of every checkpoint by its step, without all else in a strange file."""
     files = {path.stem.removeprefix("step_"): path for path in sorted((run / FOLDER).glob("step_*.json"))}
-    return {int(step): read_json(path) for step, path in files.items() if step.isdecimal()}
+    kept: dict[int, dict[str, Any]] = {int(step): read_json(path) for step, path in files.items() if step.isdecimal()}
+    return {step: {name: one for name, one in found.items() if _is_score(one)} for step, found in kept.items()}
+
+
+def _is_score(one: Any) -> bool:
+    if not isinstance(one, dict):
+        return False
+    values = cast("dict[str, Any]", one)
+    numbers = [
+        values.get("score"),
+        *(values[key] for key in ("standard_error", "ended") if values.get(key) is not None),
+    ]
+    return all(isinstance(number, int | float) for number in numbers)
