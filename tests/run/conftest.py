@@ -1,4 +1,6 @@
-from collections.abc import Callable
+import logging
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,15 @@ def tiny_job(tmp_path: Path) -> Callable[..., Job]:
         return Job(config=config, overrides=words, name=name, root=str(tmp_path / "runs"))
 
     return make
+
+
+@pytest.fixture
+def process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what a run sets for its whole process: the level of Lightning's loggers, and where compilers keep files."""
+    names = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, os.environ.get(variable, ""))
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)

@@ -1,6 +1,4 @@
-import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,16 +13,7 @@ from tests.points import append_point
 MakeJob = Callable[..., Job]
 
 
-@pytest.fixture(autouse=True)
-def _process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Undo what a run sets for its whole process: the level of Lightning's loggers, and where compilers keep files."""
-    names = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
-    levels = {name: logging.getLogger(name).level for name in names}
-    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        monkeypatch.setenv(variable, os.environ.get(variable, ""))
-    yield
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+pytestmark = pytest.mark.usefixtures("process_is_left_as_found")
 
 
 def losses(job: Job) -> dict[int, float]:

@@ -54,7 +54,7 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
             from lmtrain.report.show import show
 
             for run in found:
-                show(page(run.plan, run.advice, title=run.title))
+                show(page(run.plan, run.advice, title=run.headline))
     return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.callbacks.graceful_stop import GracefulStop
+from lmtrain.data.manifest import MANIFEST_FILE
 from lmtrain.errors import (
     EXIT_DONE,
     EXIT_ENVIRONMENT,
@@ -29,6 +30,7 @@ from lmtrain.report.summary import print_summary
 from lmtrain.run.execution.build import Run, build_run
 from lmtrain.run.execution.caches import keep_caches_in
 from lmtrain.run.execution.failures import in_one_line, unmasked
+from lmtrain.run.planning.cold_start import remember_start
 from lmtrain.run.planning.machine_limits import is_out_of_memory, out_of_memory
 from lmtrain.run.planning.prepared_tokens import remember_folder
 from lmtrain.run.stored_runs.identity import allowed_changes
@@ -89,7 +91,10 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | None:
     if run is None:
         return EXIT_DONE
     try:
-        return train(job, run, checkpoint)
+        code = train(job, run, checkpoint)
+        if rank == 0 and code == EXIT_DONE:
+            keep_start(job, run, checkpoint)
+        return code
     except GoBack as spike:
         line = broadcast_outcome(partial(skip_spike, job, run.context.plan.batch, spike))
         if rank == 0:
@@ -183,6 +188,16 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
             print(line)
         print_summary(job.folder, allowed=job.config.allowed)
     return code
+
+
+def keep_start(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> None:
+    """Keep how long it took to the first steps; of a start that prepared data, compilation alone."""
+    if run.trainer.global_step < (checkpoint.step if checkpoint else 0) + 2:
+        return  # compilation is what the first step takes beyond the second
+    watch = run.context.events.stopwatch
+    seconds, prepared_at = watch.seconds(), (run.context.dataset.folder / MANIFEST_FILE).stat().st_mtime
+    setup = seconds["setup"] if prepared_at < watch.started_at else 0.0
+    remember_start(job.config, run.context.plan.batch, setup_seconds=setup, compile_seconds=seconds["compile"])
 
 
 def keep_report(folder: Path, status: Status) -> None:

@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 
 from lmtrain.accounting.batches import MICRO_BATCH, BatchPlan
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.training_plan.plan import Advice, Plan
 from lmtrain.accounting.training_plan.setting import Setting, largest_micro_batch, memory_of, with_micro_batch
+from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.run.compose.arguments import parse_arguments
 from lmtrain.run.gate import checked_configs
@@ -17,6 +19,7 @@ from lmtrain.run.planning.choices import (
     with_compilation,
     with_recompute,
 )
+from lmtrain.run.planning.cold_start import Start, expected_start
 from lmtrain.run.planning.known_models import model_facts
 from lmtrain.run.planning.make_plan import PlanFacts, make_plan, planned_checkpoints, validated_split
 from lmtrain.run.planning.measurements import kind_here, measurements_of, peak_here
@@ -41,13 +44,30 @@ from lmtrain.run.validators.task import objective_facts, require_examples
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A config's plan and advice; `title` is the model, `swept` the words of the trial."""
+    """A config's plan and advice; `title` is the model, `swept` the words of the trial.
+
+    `start` is what a start here is known to take.
+    """
 
     title: str
     swept: list[str]
     plan: Plan
     advice: Advice
     config: RunConfig
+    start: Start | None
+
+    @property
+    def headline(self) -> str:
+        """Return the title, with the seconds and dollars before the first steps."""
+        if self.start is None:
+            return self.title
+        first, later, is_same = self.start
+        price, num = self.plan.usd_per_gpu_hour, self.plan.batch.num_ranks
+        dollars = None if price is None else usd(first, num_devices=num, usd_per_gpu_hour=price)
+        cost = "" if dollars is None else f" ({format_quantity(dollars, 'usd')})"
+        then = "" if later is None else f", a later one {format_quantity(later, 'seconds')}"
+        about = "takes" if is_same else "of other models here takes"
+        return f"{self.title}: a first start {about} {format_quantity(first, 'seconds')}{cost}{then}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; steps, tokens, epochs and FLOPs of a run whose end is not known are null."""
@@ -57,7 +77,9 @@ class PlannedRun:
         if not self.plan.knows_its_end:
             plan["horizon"] |= dict.fromkeys(("steps", "tokens", "epochs", "flops"))
             plan["ahead"] |= dict.fromkeys(("steps", "tokens", "flops"))
-        return {"swept": self.swept} | plan | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
+        start = self.start and self.start._asdict()
+        rest = {"start": start, "advice": list(self.advice.lines), "ok": self.advice.is_possible}
+        return {"swept": self.swept} | plan | rest
 
 
 def planned_runs(
@@ -95,7 +117,8 @@ def planned_runs(
             compilation,
         ]
         given = replace(given, lines=(*filter(None, notes), *given.lines))
-        found.append(PlannedRun(choices.title, choices.swept, plan, given, config))
+        start = expected_start(config, fit, plan.batch)
+        found.append(PlannedRun(choices.title, choices.swept, plan, given, config, start))
     return found
 
 
