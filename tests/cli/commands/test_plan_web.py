@@ -15,6 +15,10 @@ from lmtrain.errors import ConfigurationError
 from tests.browser import browser_page
 
 RUN = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=fsdp", "budget.tokens=160B"]
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 512,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+}  # fmt: skip
 FLEET = ["fleet.device=NVIDIA H100 80GB HBM3", "fleet.num_devices=32", "fleet.days=14", "fleet.mfu=0.5"]
 
 
@@ -64,6 +68,28 @@ def test_what_is_no_setting_of_a_plan_is_not_asked(word):
     assert "the page has settings of model, precision, " in answer([word])["error"]
     with pytest.raises(ConfigurationError, match="the page has settings of"):
         settings_of([word])
+
+
+def post(port, content, kind="application/json", host=None):
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
+    headers = {"Host": host or f"{HOST}:{port}", "Content-Type": kind}
+    connection.request("POST", "/config", body=content, headers=headers)
+    response = connection.getresponse()
+    return response.status, response.read().decode()
+
+
+def test_a_pasted_config_is_planned_as_its_file_is(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    rest = ["cluster=h100_8x", "strategy=fsdp", "batch.context_tokens=32", "batch.tokens_per_step=1024"]
+    with served() as port:
+        assert post(port, "{}", kind="text/plain")[0] == 415, "which a page of another site may send"
+        assert post(port, "{}", host=f"evil.example:{port}")[0] == 403
+        assert post(port, "{" * 2**21)[0] == 413
+        assert "config.json" in json.loads(post(port, "[1")[1])["error"]
+        name = json.loads(post(port, json.dumps(LLAMA))[1])["model"]
+    plan(["--hf", "config.json", *rest, "--json"])
+    assert answer([f"model={name}", *rest])["plan"] == json.loads(capsys.readouterr().out)
+    assert "got pasted_of_nobody" in answer(["model=pasted_of_nobody"])["error"]
 
 
 def test_another_site_s_name_for_this_machine_gets_nothing():
@@ -116,6 +142,12 @@ def test_the_page_shows_what_the_command_prints(tmp_path):
         for verb, button in zip(("plan", "train"), ("first", "last"), strict=True):
             page.run(f"document.querySelector('#run .command:{button}-child button').click()")
             assert page.run("copied") == shlex.join(["lmtrain", verb, *command_words(command)])
+        page.run(
+            f"const field = document.querySelector('[name=config]'); field.value = {json.dumps(json.dumps(LLAMA))};"
+            "field.dispatchEvent(new Event('change', {bubbles: true}))"
+        )
+        page.wait_for(f"{ANSWERED}.includes('model.path=.cache/plan/pasted_')")
+        assert "fits" in page.run("document.querySelector('#run .state').innerText")
         page.run("document.querySelector('#run [data-chart=parameters]').replaceChildren()")
         displays = "[...document.querySelectorAll('#run article')].map(each => getComputedStyle(each).display)"
         assert page.run(displays).count("none") == 1, "a card with nothing in it is not shown"

@@ -4,6 +4,7 @@ The page has no formula: it writes a command line, and draws the answers of this
 only with the settings of a plan.
 """
 
+import hashlib
 import json
 import re
 import shlex
@@ -26,9 +27,13 @@ from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, tra
 from lmtrain.cli.commands.fleet import fleet_of, read_terms
 from lmtrain.cli.fleet_terms import FLEET, is_fleet
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
+from lmtrain.interop.folders import CONFIG, read_config_file
+from lmtrain.run.compose.arguments import values_by_key
 from lmtrain.run.compose.group_options import file_values
 from lmtrain.run.compose.paths import conf_folder
+from lmtrain.run.compose.start_options import class_words
 from lmtrain.run.planning.plan import planned_runs
+from lmtrain.tracking.atomic_files import write_bytes
 from lmtrain.tracking.ports import PORTS_TRIED, require_port
 
 HOST: Final = "127.0.0.1"
@@ -41,6 +46,8 @@ GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
 SECTIONS: Final = (*GROUPS, "cluster", "batch", "budget", "fleet")
 KEY: Final = re.compile(rf"({'|'.join(SECTIONS)})(\.[a-z][a-z_]*)?")
 VALUE: Final = re.compile(r"[\w.\- +$]*")
+PASTED: Final = Path(".cache/plan")  # of folders with a config.json each
+MOST_PASTED_BYTES: Final = 2**20
 
 Answer = dict[str, Any]
 
@@ -120,6 +127,8 @@ def answer(words: list[str]) -> Answer:
     try:
         for word in words:
             require_known(word)
+        words = with_pasted(words)
+        command = shlex.join(["lmtrain", "plan", *words])
         if is_fleet(words):
             fleet = fleet_of(words)
             spent = trade_offs(fleet.flops, num_parameters=fleet.num_active_parameters, tokens=fleet.run.tokens or 0)
@@ -133,6 +142,27 @@ def answer(words: list[str]) -> Answer:
     return {"command": command, "train": train, "plan": run.to_json(), "charts": {"trade_off": spent}}
 
 
+def paste(text: bytes) -> Answer:
+    """Keep a config.json of transformers in a folder; return the entry of the menu of models that names it."""
+    folder = PASTED / f"pasted_{hashlib.sha256(text).hexdigest()[:12]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(folder / CONFIG, text)
+        read_config_file(folder)
+    except LMTRAIN_ERRORS as refusal:
+        return {"error": str(refusal)}
+    return {"model": folder.name}
+
+
+def with_pasted(words: list[str]) -> list[str]:
+    """Return the words of a plan in which a pasted model is the folder of its config.json."""
+    folder = PASTED / values_by_key(words).get("model", "")
+    if not folder.name.startswith("pasted_") or not folder.is_dir():
+        return words
+    others = [word for word in words if word.partition("=")[0] != "model"]
+    return [*class_words(str(folder), values_by_key(others)), *others]
+
+
 def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> Answer:
     """Return the loss of other sizes with the FLOPs of a run, and the places of the run and the optimum."""
     best = dict(zip(("num_parameters", "tokens"), compute_optimum(flops), strict=True))
@@ -144,7 +174,7 @@ def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> Answer:
     }
 
 
-class _FilesOfPage(SimpleHTTPRequestHandler):
+class _Page(SimpleHTTPRequestHandler):
     @override
     def handle_one_request(self) -> None:
         with suppress(ConnectionError):  # the page was closed before it had its answer
@@ -159,12 +189,30 @@ class _FilesOfPage(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: a slider asks often."""
 
+    def do_POST(self) -> None:
+        """Take a config.json; only a page of this server may send JSON (other sites' browsers ask first)."""
+        size = self.headers.get("Content-Length", "")
+        if self.headers.get("Content-Type") != "application/json" or self.path != "/config":
+            self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        elif not size.isdecimal() or int(size) > MOST_PASTED_BYTES:
+            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        else:
+            self.send_json(paste(self.rfile.read(int(size))))
+
+    def send_json(self, content: Mapping[str, Any]) -> None:
+        written = json.dumps(content).encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(written)))
+        self.end_headers()
+        self.wfile.write(written)
+
 
 def handler(start: list[str]) -> Callable[..., SimpleHTTPRequestHandler]:
-    """Return the request handler: the files of the page, and two questions."""
+    """Return the request handler: the files of the page, two questions, and a config.json."""
     one_at_a_time = threading.Lock()  # composing keeps global state
 
-    class Handler(_FilesOfPage):
+    class Handler(_Page):
         @override
         def parse_request(self) -> bool:
             """Refuse another host name: another site's page could ask through its own name for this address."""
@@ -179,21 +227,13 @@ def handler(start: list[str]) -> Callable[..., SimpleHTTPRequestHandler]:
         def do_GET(self) -> None:
             asked = urlsplit(self.path)
             if asked.path == "/choices":
-                self._send_json(choices(start))
+                self.send_json(choices(start))
             elif asked.path == "/plan":
                 with one_at_a_time:
                     found = answer(parse_qs(asked.query).get("word", []))
-                self._send_json(found)
+                self.send_json(found)
             else:
                 self.path = PAGE if asked.path == "/" else self.path
                 super().do_GET()
-
-        def _send_json(self, content: Mapping[str, Any]) -> None:
-            written = json.dumps(content).encode()
-            self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Type", "application/json; charset=utf-8")
-            self.send_header("Content-Length", str(len(written)))
-            self.end_headers()
-            self.wfile.write(written)
 
     return partial(Handler, directory=str(FILES))

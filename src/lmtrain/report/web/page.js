@@ -1,5 +1,5 @@
 // Sliders write a command line; the answer to it is drawn. All accounting is `lmtrain plan`'s.
-import { amount, bars, bytes, days, seconds, stackedBar } from "/charts.js";
+import { amount, bars, bytes, days, element, seconds, stackedBar } from "/charts.js";
 import { drawFleet, fleetControls, fleetWords, startFleet } from "/fleet.js";
 import { BUDGETS, HOLDERS, Panel, dollars, drawTradeOff, power, rounded, same, select, slider } from "/panel.js";
 
@@ -61,6 +61,16 @@ function drawRun(panel, { plan, charts }) {
   drawTradeOff(panel, charts.trade_off);
 }
 
+async function paste(panel, field) {
+  const headers = { "Content-Type": "application/json" };
+  const found = await (await fetch("/config", { method: "POST", headers, body: field.value })).json();
+  if (found.error) return panel.tell(found.error, "bad");
+  const menu = panel.controls.model.input;
+  if (![...menu.options].some((option) => option.value === found.model)) menu.append(new Option(found.model));
+  menu.value = found.model;
+  panel.changed(0);
+}
+
 function showPage() {
   const shown = location.hash === "#fleet" ? "fleet" : "run";
   for (const page of document.querySelectorAll("main")) page.hidden = page.id !== shown;
@@ -74,6 +84,9 @@ function showPage() {
 const offered = await (await fetch("/choices")).json();
 const run = new Panel(document.querySelector("#run"), runControls(offered), { words: runWords, draw: drawRun });
 const fleet = new Panel(document.querySelector("#fleet"), fleetControls(offered), { words: fleetWords, draw: drawFleet });
+const field = Object.assign(document.createElement("textarea"), { name: "config", rows: 3, placeholder: "{\"model_type\": ...}" });
+run.controls.model.label.after(element("label", [element("span", "or paste a config.json of transformers"), field]));
+field.addEventListener("change", () => paste(run, field));
 run.start(offered.start.filter((word) => !word.startsWith("fleet.")));
 const isFleet = offered.start.some((word) => word.startsWith("fleet."));
 startFleet(fleet, offered.start.filter((word) => word.startsWith("fleet.") || (isFleet && word.startsWith("precision="))));
