@@ -50,6 +50,22 @@ def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
     assert sum(found["reasons"].values()) == pytest.approx(found["difference_seconds"])
 
 
+def test_planned_answers_are_no_excess_and_a_run_is_compared_with_its_start(tmp_path):
+    rows = [ROWS[0], row(0, start=1005.0), row(20, start=1045.0, compute=25.0, generation=15.0)]
+    run = write(tmp_path / "b", rows=rows, plan=PLAN | {"generation": {"seconds_per_step": 0.5}})
+    start = write(tmp_path / "base")
+    (run / "attempts/1").mkdir(parents=True)
+    config = {"init_from": f"{start}/checkpoints/step_00000020"}
+    (run / "attempts/1/job.json").write_text(json.dumps({"config": config}))
+    ledger = read_ledger(run)
+    found = ledger.to_json()["plan_and_fact"]
+    assert found["seconds"]["planned"] == 30.0
+    assert found["reasons"] == {"utilization": 5.0, "generation": 5.0, "host_overhead": 5.0}
+    text = text_of(ledger)
+    assert "of its start  61.6% of the device time of base: 1min30s of 2min26s, $0.900 of $1.46" in text
+    assert "generation      15s   $0.300    33.3%" in text
+
+
 def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
     counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=18_000, compute=40.0)]
     ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, LEVERS, kind_words
+from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, GENERATION, LEVERS, kind_words
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.attempts import OVER, READING, event_rows, first_rank_events
@@ -83,8 +83,8 @@ class SlowRanks:
 class PlanAndFact:
     """Planned and actual seconds of the steps done; `reasons` sum to the difference, the largest first.
 
-    A plan has computing and evaluation. `utilization` is the excess of computing over the plan; every other reason is a
-    kind of time with a smaller or no share in the plan.
+    A plan has computing, written answers and evaluation. `utilization` is the excess of computing over the plan; every
+    other reason is a kind of time with a smaller or no share in the plan.
     """
 
     planned_seconds: float
@@ -152,16 +152,15 @@ class RunLedger(RunRecord):
         computed, computing = self.time.seconds.get(COMPUTE, 0.0), steps.num * planned["step_seconds"]
         reasons = {kind: seconds for kind, seconds in self.time.seconds.items() if kind != COMPUTE}
         reasons[UTILIZATION] = computed - computing
-        passes = 0.0
+        others = {GENERATION: steps.num * self.plan.get("generation", {}).get("seconds_per_step", 0.0)}
         if evaluation is not None:
             due = evaluation.passes_by(steps.last, num_steps=self.num_steps)
             due -= evaluation.passes_by(steps.first, num_steps=self.num_steps) if steps.first else 0
             pace = {"step_seconds": planned["step_seconds"], "tokens_per_step": steps.tokens_per_step}
-            passes = due * evaluation.pass_seconds(**pace)
-        if passes:
-            reasons[EVALUATION] = reasons.get(EVALUATION, 0.0) - passes
+            others[EVALUATION] = due * evaluation.pass_seconds(**pace)
+        reasons |= {kind: reasons.get(kind, 0.0) - seconds for kind, seconds in others.items() if seconds}
         return PlanAndFact(
-            planned_seconds=computing + passes,
+            planned_seconds=computing + sum(others.values()),
             seconds=self.time.wall_seconds,
             planned_mfu=planned["mfu_palm"],
             mfu=planned["mfu_palm"] * computing / computed if computed else 0.0,  # the same FLOPs, in another time

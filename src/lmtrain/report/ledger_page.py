@@ -12,6 +12,7 @@ from lmtrain.accounting.observed.time_accounts import COMPUTE, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.ledger import FORMULAS, MOST_RANKS, UTILIZATION, PlanAndFact, RunLedger, SlowRanks
 from lmtrain.report.runs.attempts import speed_words
+from lmtrain.report.runs.facts import base_run
 from lmtrain.report.show import columns, pairs
 
 BAR_COLUMNS: Final = 30
@@ -56,8 +57,16 @@ def _time_table(ledger: RunLedger) -> Table:
     for kind in kinds_of_time(ledger):
         share, seconds = ledger.time.share(kind), format_quantity(ledger.time.seconds[kind], "seconds")
         bar, style = "█" * max(round(share * BAR_COLUMNS), int(share > 0)), "cyan" if kind == COMPUTE else "dim"
-        rows.append((kind_words(kind), seconds, f"{share:.1%}", Text(bar, style=style, justify="left")))
-    return columns([*rows, ("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%")])
+        rows.append(
+            (kind_words(kind), seconds, *_usd(ledger, share), f"{share:.1%}", Text(bar, style=style, justify="left"))
+        )
+    total = format_quantity(ledger.time.wall_seconds, "seconds")
+    return columns([*rows, ("total", total, *_usd(ledger, 1.0), "100.0%")])
+
+
+def _usd(ledger: RunLedger, share: float) -> list[str]:
+    """Return what a share of the clock cost, nothing without a price."""
+    return [] if ledger.usd is None else [format_quantity(ledger.usd * share, "usd")]
 
 
 def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
@@ -81,6 +90,8 @@ def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
     if ledger.usd is not None and projected is not None:
         so_far, whole = (format_quantity(amount, "usd") for amount in (ledger.usd, projected))
         rows.append(("cost", f"{so_far} so far, {whole} for the whole run"))
+    if base := base_run(ledger.job.get("config", {}).get("init_from")):
+        rows.append(("of its start", base.words_of_share(ledger.device_seconds, ledger.usd)))
     return rows
 
 

@@ -125,11 +125,13 @@ def test_what_cannot_be_is_refused(word: str, message: str) -> None:
         plan(words)
 
 
-def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training() -> None:
+def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*SMALL, "task=grpo", "strategy=fsdp", "budget.steps=9"]
     message = r"^strategy: must be one with whole weights .* task=grpo, got fsdp. Did you mean "
     with pytest.raises(ConfigurationError, match=message):
         planned_runs([*words, "init_from=x"])
     with pytest.raises(ConfigurationError, match=r"^packing: must be one with an answer per row with task=grpo"):
         plan([*words, "strategy=ddp", "packing=contiguous"])
-    assert plan([*words, "strategy=ddp", "batch.tokens_per_step=1024000"]) == 0, "without a starting model"
+    time = asked(capsys, *words, "strategy=ddp", "batch.tokens_per_step=1024000")["time"]  # without a starting model
+    assert set(time["accounts"]) == {"compute", "generation"}
+    assert sum(time["accounts"].values()) == pytest.approx(3600 * time["hours"])

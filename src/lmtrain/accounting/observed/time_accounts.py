@@ -11,6 +11,7 @@ COMPUTE: Final = "compute"
 # The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart.
 STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "pipeline_bubble", "expert_wait", "host_overhead")
 EVALUATION: Final = "evaluation"
+GENERATION: Final = "generation"
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
 # Advice for each kind of time beside computing, given where it is the largest.
@@ -21,7 +22,7 @@ LEVERS: Final[dict[str, str]] = {
     "communication": "a larger micro batch, or fewer reductions: a strategy of whole copies, where the model fits",
     "pipeline_bubble": "more micro-batches in a step, or strategy.num_chunks above 1: stages wait less for one another",
     "expert_wait": "a larger model.experts.load_balance_weight, or fewer ranks in strategy.expert_size",
-    "generation": "lower objective.num_new_tokens, or a larger micro batch",
+    GENERATION: "lower objective.num_new_tokens, or a larger micro batch",
     "host_overhead": "a larger micro batch gives the device more to do for each call",
     "checkpoint": "raise callbacks.checkpoint.every_seconds",
     "evaluation": "lower callbacks.validation.num_passes, or set callbacks.validation.max_tokens",

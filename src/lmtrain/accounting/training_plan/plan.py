@@ -9,6 +9,7 @@ from lmtrain.accounting.budgets import NOT_BEGUN, SECONDS_PER_HOUR, Horizon, Run
 from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, GENERATION
 from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.training_plan.plan_parts import CheckpointPlan, EvaluationPlan, GenerationPlan, OffloadPlan
 from lmtrain.accounting.training_plan.speed import CommunicationVolume, Speed
@@ -93,10 +94,16 @@ class Plan:
     @property
     def seconds(self) -> float | None:
         """Return how long steps and evaluation take, without the start and checkpoints."""
+        return sum(self.accounts.values()) if self.speed else None
+
+    @property
+    def accounts(self) -> dict[str, float]:
+        """Return the seconds of steps and evaluation by the ledger's kinds; empty at an unknown speed."""
         if self.speed is None:
-            return None
-        written = self.ahead.steps * self.generation_seconds_per_step
-        return self.ahead.steps * self.speed.step_seconds + written + self.evaluation_seconds
+            return {}
+        steps = self.ahead.steps
+        kinds = {COMPUTE: steps * self.speed.step_seconds, GENERATION: steps * self.generation_seconds_per_step}
+        return {kind: seconds for kind, seconds in (kinds | {EVALUATION: self.evaluation_seconds}).items() if seconds}
 
     @property
     def hours(self) -> float | None:
@@ -156,16 +163,21 @@ class Plan:
             report["optimizer_cpu_offload"] = self.offload.to_json()
         if self.speed is not None and self.hours is not None:
             rate = self.batch.tokens_per_step / self.speed.step_seconds
-            hours = {"evaluation_seconds": self.evaluation_seconds, "hours": self.hours, "days": self.hours / 24}
+            hours = {
+                "accounts": self.accounts,
+                "evaluation_seconds": self.evaluation_seconds,
+                "hours": self.hours,
+                "days": self.hours / 24,
+            }
             report["time"] = asdict(self.speed) | {"tokens_per_second": rate} | hours
         if self.evaluation is not None:
             report["evaluation"] = asdict(self.evaluation)
-        if self.generation is not None:
-            report["generation"] = asdict(self.generation) | {"seconds_per_step": self.generation_seconds_per_step}
         return report | self._links_and_checkpoints()
 
     def _links_and_checkpoints(self) -> dict[str, Any]:
         report: dict[str, Any] = {}
+        if self.generation is not None:
+            report["generation"] = asdict(self.generation) | {"seconds_per_step": self.generation_seconds_per_step}
         if self.communication is not None:
             sent = self.communication
             report["communication"] = {

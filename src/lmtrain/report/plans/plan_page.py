@@ -3,6 +3,8 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from lmtrain.accounting.budgets import SECONDS_PER_HOUR
+from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_days, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, ratio_words, trade_off, trade_off_lines
 from lmtrain.accounting.training_plan.plan import Advice, Plan
@@ -139,13 +141,14 @@ def _speed(plan: Plan) -> Rows:
         duration = f"{format_ratio(plan.hours)} hours ({format_days(plan.hours / 24)})"
     where = "within it" if plan.horizon.is_of_time else "on top"
     rest = f"; start-up and checkpoints {where}"
-    if plan.evaluation is not None:
-        rest = f"; {format_quantity(plan.evaluation_seconds, 'seconds')} of it validation{rest}"
+    whole = plan.hours * SECONDS_PER_HOUR
+    shares = [f"{kind_words(kind)} {seconds / whole:.1%}" for kind, seconds in plan.accounts.items()]
     return [
         ("step", f"{_step_time(speed.step_seconds)} at {share} ({speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(plan.batch.tokens_per_step / speed.step_seconds))} tokens/s"),
         ("time", f"{duration}{rest}"),
+        *([("of it", ", ".join(shares))] if len(shares) > 1 else []),
     ]
 
 

@@ -14,6 +14,7 @@ from lmtrain.accounting.observed.time_accounts import (
     device_seconds,
     mean_devices,
 )
+from lmtrain.accounting.quantities import Unit, format_quantity
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.errors import DataError
 from lmtrain.report.runs.attempts import LoggedSpeed, OwnSteps, logged_speed, own_steps, read_attempts
@@ -176,6 +177,13 @@ class RunRecord:
             return None
         return usd(device_seconds, num_devices=1, usd_per_gpu_hour=price)
 
+    def words_of_share(self, device_seconds: float, cost: float | None) -> str:
+        """Compare the time and the dollars of a run that started from it with its own."""
+        amounts: list[tuple[float | None, float | None, Unit]]
+        amounts = [(device_seconds, self.device_seconds, "seconds"), (cost, self.usd, "usd")]
+        known = [f"{format_quantity(a, unit)} of {format_quantity(b, unit)}" for a, b, unit in amounts if a and b]
+        return f"{device_seconds / self.device_seconds:.1%} of the device time of {self.name}: {', '.join(known)}"
+
     @cached_property
     def held_out(self) -> HeldOutScore | None:
         """Return its newest score."""
@@ -200,6 +208,15 @@ class RunRecord:
                 if isinstance(sample := foreign_json.parse(line), dict):
                     found.append(sample)
         return found
+
+
+def base_run(init_from: object) -> RunRecord | None:
+    """Return the run of an `init_from`, None where it names no run with accounts."""
+    if not isinstance(init_from, str):
+        return None
+    start = Path(init_from)
+    found = RunRecord(start.parent.parent if start.parent.name == "checkpoints" else start)
+    return found if found.status is not None and found.device_seconds else None
 
 
 def newest_job(folder: Path) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def planned_runs(
             speed_line(fit),
             network_line(config, plan, fit),
             *callback_lines(config),
+            *_of_start(config, plan),
             *(strategy or "").splitlines(),
             recompute,
             compilation,
@@ -120,6 +121,16 @@ def planned_runs(
         start = expected_start(config, fit, plan.batch)
         found.append(PlannedRun(choices.title, choices.swept, plan, given, config, start))
     return found
+
+
+def _of_start(config: RunConfig, plan: Plan) -> list[str]:
+    """Compare the run with the one whose weights it starts from."""
+    if config.init_from is None or plan.seconds is None:
+        return []
+    from lmtrain.report.runs.facts import base_run  # of a few plans alone
+
+    base = base_run(config.init_from)
+    return [base.words_of_share(plan.seconds * plan.batch.num_ranks, plan.usd)] if base else []
 
 
 def _require_own_folder(config: RunConfig) -> None:
