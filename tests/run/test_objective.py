@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from lmtrain.errors import DataError
+from lmtrain.report.ledger import read_ledger
+from lmtrain.report.ledger_page import page
+from lmtrain.report.show import plain_text
 from lmtrain.run.builders.objective import before_training
 from lmtrain.training.objectives.objective import Objective
 from tests import tiny
@@ -104,7 +107,14 @@ def test_answers_are_written_anew_and_a_resume_between_their_steps_changes_nothi
     assert divergence[1] == pytest.approx(0, abs=1e-7)
     assert min(divergence[2], divergence[6]) > 1e-6
     spans = [json.loads(line) for line in (rewarded / "runs/answers/events/rank0.jsonl").read_text().splitlines()]
-    assert sum(span["name"] == "generation" for span in spans) == 6  # 3 steps of 2 micro-steps
+    for name in ("generation", "rewards"):
+        assert sum(span["name"] == name for span in spans) == 6  # 3 steps of 2 micro-steps
+    ledger = read_ledger(rewarded / "runs/answers")
+    assert ledger.time.wall_seconds == pytest.approx(sum(ledger.time.seconds.values()))
+    assert min(ledger.time.seconds[kind] for kind in ("compute", "generation", "rewards")) > 0
+    tokens, taught = (curve(rewarded, "answers", f"rollout/{name}") for name in ("tokens", "taught_tokens"))
+    share = sum(taught.values()) / sum(tokens.values())
+    assert f"{share:.1%} of their tokens in groups with different rewards" in plain_text(page(ledger))
 
 
 def test_an_adapter_learns_from_rewards_and_preferences(rewarded) -> None:

@@ -151,6 +151,7 @@ def test_a_step_reports_means_over_the_answers_that_were_asked() -> None:
     named = dict(zip(policy.measures, means, strict=True))
     assert (float(sums.further[0]), divisor * 3, examples) == (9, 9, 1)
     assert (named["reward/mean"], named["reward/text"], named["rollout/tokens"]) == (1, 1, 3)
+    assert named["rollout/taught_tokens"] == 3, "both groups have different rewards"
     assert policy.measures[: len(MEASURES)] == MEASURES
     sums.objective.backward()
 

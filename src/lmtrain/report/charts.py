@@ -20,7 +20,7 @@ BAR_HEIGHT: Final = 26
 COLOURS: Final = {
     "compute": "#2a78d6", "setup": "#eda100", "compile": "#4a3aa7", "data_wait": "#e87ba4",
     "communication": "#008300", "host_overhead": "#898781", "checkpoint": "#1baf7a", "evaluation": "#eb6834",
-    "logging": "#c3c2b7", "generation": "#00a3a3", "lost": "#e34948",
+    "logging": "#c3c2b7", "generation": "#00a3a3", "rewards": "#d3459b", "lost": "#e34948",
     "pipeline_bubble": "#7a5230", "expert_wait": "#6d9a00",
 }  # fmt: skip
 INKS: Final = (

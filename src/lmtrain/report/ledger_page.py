@@ -7,7 +7,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.observed.metric_names import speed_name
+from lmtrain.accounting.observed.metric_names import ANSWER_TOKENS, TAUGHT_TOKENS, speed_name
 from lmtrain.accounting.observed.time_accounts import COMPUTE, kind_words
 from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.ledger import FORMULAS, MOST_RANKS, UTILIZATION, PlanAndFact, RunLedger, SlowRanks
@@ -86,6 +86,11 @@ def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
     if ledger.own.trained_share < 1:
         share = f"{1 - ledger.own.trained_share:.1%} of the tokens computed: padding, prompts"
         rows.append(("without loss", f"{share}; speeds and MFU but the batch's leave them out"))
+    written, taught = (sum(p.metrics.get(name, 0.0) for p in ledger.points) for name in (ANSWER_TOKENS, TAUGHT_TOKENS))
+    if written:
+        rows.append(
+            ("answers", f"{taught / written:.1%} of their tokens in groups with different rewards: these teach")
+        )
     projected = ledger.usd_of(ledger.projected_device_seconds)
     if ledger.usd is not None and projected is not None:
         so_far, whole = (format_quantity(amount, "usd") for amount in (ledger.usd, projected))

@@ -36,7 +36,7 @@ class SampledAnswers:
     """Draws answers by its settings, each from another seed, and rewards them."""
 
     def __init__(self, settings: WritingSettings, *, tokenizer: Tokenizer, events: EventLog) -> None:
-        """Hold the settings; the time of writing is `generation` in `events`."""
+        """Hold the settings; the time of writing is `generation` in `events`, that of scoring `rewards`."""
         self._tokenizer, self._events = tokenizer, events
         self._pieces, self._ends = tokenizer.bytes_of_ids(), ids_of_ends(tokenizer)
         self._settings = settings
@@ -51,7 +51,8 @@ class SampledAnswers:
         asked = [question for question in questions for _ in range(copies)]
         with self._events.pause("generation"):
             texts = self._write(model, asked, room=rows.shape[1], seed=seed)
-            answers = [self._answer(text, question) for text, question in zip(texts, asked, strict=True)]
+        answers = [self._answer(text, question) for text, question in zip(texts, asked, strict=True)]
+        with self._events.pause("rewards"):
             each, sums = score_answers(
                 [one for one in answers if one is not None], self._settings.rewards, weights=self._settings.weights
             )

@@ -27,6 +27,7 @@ PAUSES: Final[dict[str, Kind]] = {
     VALIDATION: "evaluation",
     "text_samples": "evaluation",
     "generation": "generation",
+    "rewards": "rewards",
     "checkpoint": "checkpoint",
     "trace": "logging",
 }

@@ -14,6 +14,7 @@ Kind = Literal[
     "pipeline_bubble",
     "expert_wait",
     "generation",
+    "rewards",
     "host_overhead",
     "checkpoint",
     "evaluation",

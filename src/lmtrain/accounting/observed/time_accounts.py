@@ -23,6 +23,7 @@ LEVERS: Final[dict[str, str]] = {
     "pipeline_bubble": "more micro-batches in a step, or strategy.num_chunks above 1: stages wait less for one another",
     "expert_wait": "a larger model.experts.load_balance_weight, or fewer ranks in strategy.expert_size",
     GENERATION: "lower objective.num_new_tokens, or a larger micro batch",
+    "rewards": "faster functions in objective.rewards",
     "host_overhead": "a larger micro batch gives the device more to do for each call",
     "checkpoint": "raise callbacks.checkpoint.every_seconds",
     "evaluation": "lower callbacks.validation.num_passes, or set callbacks.validation.max_tokens",

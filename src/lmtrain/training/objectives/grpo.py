@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from lmtrain.accounting.observed.metric_names import EQUAL_GROUPS, REWARD
+from lmtrain.accounting.observed.metric_names import ANSWER_TOKENS, EQUAL_GROUPS, REWARD, TAUGHT_TOKENS
 from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.accounting.options.ranges import require_count, require_number
 from lmtrain.errors import ConfigurationError, DataError
@@ -25,7 +25,7 @@ from lmtrain.training.token_batch import TokenBatch, training_tokens
 
 MEASURES: Final = (
     *(REWARD, "reward/spread", EQUAL_GROUPS),
-    *("rollout/tokens", "rollout/ended", "policy/divergence", "policy/clipped"),
+    *(ANSWER_TOKENS, TAUGHT_TOKENS, "rollout/ended", "policy/divergence", "policy/clipped"),
 )
 
 
@@ -276,13 +276,14 @@ class GroupRelativePolicy(Objective):
             written.rewards, num_generations=self.num_generations, scales=self._scales
         )
         sums = self._loss(log_probs, written.mask, advantages=advantages, old=written.log_probs, reference=reference)
-        copies, asked = self.num_generations, written.is_asked
+        copies, asked, num_tokens = self.num_generations, written.is_asked, written.mask.sum(dim=-1)
+        is_equal = (spreads.abs() < 1e-8).repeat_interleave(copies)  # nothing is learned from equal rewards
         of_answers = [
             written.rewards,
             spreads.repeat_interleave(copies),
-            (spreads.abs() < 1e-8).repeat_interleave(copies),  # nothing is learned from equal rewards
-            written.mask.sum(dim=-1),
-            *(written.ended, sums.divergence, sums.clipped),
+            is_equal,
+            num_tokens,
+            *(~is_equal * num_tokens, written.ended, sums.divergence, sums.clipped),
             *written.each_reward.unbind(dim=-1),
         ]
         means = [(one * asked).sum(dtype=torch.float64) for one in of_answers]
