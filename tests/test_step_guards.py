@@ -11,6 +11,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.run.compose.compose import compose_config
@@ -20,8 +21,8 @@ from lmtrain.run.run_config import read_config
 from lmtrain.run.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
+from lmtrain.training.intervals import is_step_end
 from tests import tiny
-from tests.callbacks.test_default import CountedSteps
 
 CONF = Path(__file__).parents[1] / "conf"
 LOG_EVERY, STEPS = 3, 8
@@ -63,6 +64,48 @@ GROUPS_ALONE = {"objective", "strategy", "task"}
 # Python calls in a step between log points, of the Trainer with every default callback and the tiny model: they were
 # 1,298 with torch 2.13 and lightning 2.6 in our own loop, with a heartbeat (1,145 without); a twelfth more is allowed.
 MOST_CALLS = 1_400
+
+
+class ReadsOfTheDevice(TorchDispatchMode):
+    """Counts every way in which a loop can ask a device for a value: item(), float(), bool(), tolist()."""
+
+    num = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.num += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+class CountedSteps(pl.Callback):
+    """Counts the reads of each step: from the end of the one before to its own."""
+
+    def __init__(self, monkeypatch):
+        self.reads = ReadsOfTheDevice()
+        self.is_counting = False
+        self.by_step = {}
+        tolist = torch.Tensor.tolist
+
+        def counted(tensor):
+            self.reads.num += 1
+            return tolist(tensor)
+
+        monkeypatch.setattr(torch.Tensor, "tolist", counted)
+
+    def on_train_start(self, trainer, pl_module):
+        self.reads.__enter__()
+        self.is_counting, self.reads.num = True, 0
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if is_step_end(trainer, batch_idx):  # a read in any of a step's micro-batches is the step's
+            self.by_step[trainer.global_step], self.reads.num = self.reads.num, 0
+
+    def on_train_end(self, trainer, pl_module):
+        if self.is_counting:
+            self.reads.__exit__(None, None, None)
+        self.is_counting = False
+
+    def on_exception(self, trainer, pl_module, exception):
+        self.on_train_end(trainer, pl_module)  # a mode left on is every later test's
 
 
 def build(folder: Path, *words: str) -> Run:

@@ -307,7 +307,7 @@ def weights_of(run, step):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["stablelm", "mamba"])
+@pytest.mark.parametrize("kind", ["stablelm"])
 def test_a_folder_is_trained_resumed_scored_and_exported(kind, tmp_path, monkeypatch, capsys):
     from transformers import AutoModelForCausalLM
 

@@ -9,13 +9,10 @@ import torch
 from lmtrain.adapters.lora import Lora
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.chunked import ChunkedCrossEntropy
-from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.models.attention.flash import Flash
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import RopeScaling
-from lmtrain.optim import momentum_schedules, schedules, weight_decay_schedules
+from lmtrain.optim import schedules, weight_decay_schedules
 from lmtrain.parallel.activation_checkpoint import memory_budget
-from lmtrain.precision.float8 import fp8
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.intervals import LastStep
 from lmtrain.training.objectives.dpo import DirectPreference
@@ -49,63 +46,38 @@ def sgd_with(name):
     return Hyperparameters(sgd, lr=lambda *_: 1.0, **{name: lambda *_: 1.0})
 
 
-def muon_momentum(**settings):
-    given = {"initial": 0.85, "final": 0.9, "warmup_steps": 4, "warmdown_fraction": 0.2}
-    return momentum_schedules.rise_and_fall(1, 10, 0.95, **given | settings)
-
-
 ANSWER = WrittenAnswer(text="12", question="7 + 5?", expected="12", ended=True)
 REFUSED = [
     (lambda: spikes(num_sigmas=0), "spikes.num_sigmas must be above 0, got 0. Did you mean 6?"),
-    (lambda: spikes(num_sigmas=float("nan")), "spikes.num_sigmas must be above 0, got nan"),
     (lambda: spikes(window_steps=2), "spikes.window_steps must be at least 4 and at most 1,000,000, got 2"),
-    (lambda: spikes(most=0), "spikes.most=0"),
     (lambda: WeightAverage(decay=1.0), "weight_average.decay must be at least 0 and below 1"),
     (lambda: grpo(num_generations=1), "objective.num_generations must be at least 2"),
-    (lambda: grpo(num_new_tokens=0), "objective.num_new_tokens=0"),
-    (lambda: grpo(epsilon=0.0), "objective.epsilon must be above 0"),
-    (lambda: grpo(beta=-1.0), "objective.beta must be at least 0"),
     (lambda: grpo(temperature=0.0), "objective.temperature must be above 0, got 0. Did you mean 1?"),
     (lambda: grpo(weights={"txet": 1.0}), "objective.weights.txet must name a reward; there are: text"),
     (lambda: grpo(rewards={}), "objective.rewards must name a reward"),
-    (lambda: DirectPreference(beta=0.0), "objective.beta must be above 0"),
     (lambda: DirectPreference(beta=0.1, label_smoothing=0.5), "objective.label_smoothing must be at least 0 and below"),
     (lambda: matches(ANSWER, pattern="("), "pattern='(' is not a regular expression"),
-    (lambda: lora(rank=0), "adapter.rank=0"),
     (lambda: lora(alpha=0), "adapter.alpha must be above 0, got 0. Did you mean 8?"),
-    (lambda: lora(dropout=1), "adapter.dropout must be at least 0 and below 1"),
     (lambda: lora(targets=[]), "adapter.targets=[]"),
-    (lambda: CrossEntropy(z_loss_weight=-1), "loss.z_loss_weight must be at least 0"),
     (lambda: ChunkedCrossEntropy(chunk_tokens=0), "loss.chunk_tokens=0"),
-    (lambda: Flash(max_documents_per_row=0), "attention.max_documents_per_row=0"),
     (lambda: Experts(num_experts=2, num_experts_per_token=3), "num_experts_per_token must be at least 1 and at most 2"),
-    (lambda: Experts(num_experts=2, num_experts_per_token=1, router_z_weight=-1), "model.experts.router_z_weight"),
     (lambda: Experts(num_experts=6, num_experts_per_token=1, num_groups=4), r"num_groups: must divide .*mean 2"),
     (lambda: Experts(num_experts=6, num_experts_per_token=3, num_groups=3), "num_experts_per_token .* at most 2"),
     (lambda: Experts(num_experts=6, num_experts_per_token=3, scores="sigmod"), "Did you mean 'sigmoid'?"),
     (lambda: Experts(num_experts=6, num_experts_per_token=3, dense_layers=[0]), "needs model.experts.dense_width"),
-    (lambda: RopeScaling(factor=0), "model.rope_scaling.factor must be finite and above 0"),
     (lambda: RopeScaling(high_frequency_factor=1.0), "model.rope_scaling.high_frequency_factor"),
     (lambda: memory_budget(None, fraction=1.0), "recompute.fraction must be above 0 and below 1, got 1. Did you mean"),
-    (lambda: fp8(min_width=0, device_type="cpu"), "precision.min_width=0"),
     (lambda: schedules.warmup_cosine(1, 9, final_fraction=2.0), "schedule.final_fraction must be .* got 2. .* 0.02?"),
     (lambda: schedules.linear(1, 9, final_fraction=0, peak_fraction=0), "schedule.peak_fraction must be above 0"),
-    (lambda: schedules.inverse_sqrt(1, 9, warmup_steps=0), "schedule.warmup_steps must be at least 1"),
     (lambda: schedules.constant(1, 9, warmup_steps=1, warmup_fraction=0.1), "schedule.warmup_steps=1 and .*=null"),
-    (lambda: schedules.constant(1, 9, warmup_steps=-1), "schedule.warmup_steps must be at least 0"),
     (lambda: schedules.cooldown(1, 9, final_fraction=0, start_step=None), "schedule.start_step .*resume=runs"),
     (lambda: schedules.cooldown(1, 9, final_fraction=0, start_step=9), "schedule.start_step .*budget.steps=10"),
     (lambda: schedules.range_test(1, 9, lowest=2, highest=1), "schedule.lowest must be above 0 and below 1"),
-    (lambda: muon_momentum(initial=2.0), "momentum_schedule.initial must be at least 0 and below 1"),
-    (lambda: muon_momentum(warmup_steps=-1), "momentum_schedule.warmup_steps must be at least 0"),
     (lambda: weight_decay_schedules.linear(1, 9, final_fraction=2), "weight_decay_schedule.final_fraction must be"),
     (lambda: sgd_with("momentum"), "momentum_schedule has no effect.*momentum_schedule=none"),
     (lambda: sgd_with("weight_decay"), "weight_decay_schedule has no effect.*weight_decay_schedule=none"),
-    (lambda: profiled(wait_steps=-1), "profiler.wait_steps must be at least 0"),
     (lambda: profiled(wait_steps=9), "profiler.wait_steps must be at least 0 and at most 8, got 9. Did you mean 8?"),
     (lambda: profiled(ranks=[2]), "profiler.ranks must be at least 0 and below 2"),
-    (lambda: profiled(ranks=[]), "profiler.ranks must name a rank"),
-    (lambda: RowsDataModule([], micro_batch_sequences=0), "micro_batch_sequences must be at least 1"),
     (lambda: RowsDataModule(iter([])), "rows must be readable more than once"),
 ]
 

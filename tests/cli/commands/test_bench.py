@@ -10,7 +10,6 @@ from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.observed.bench import Bench, Peaks, StepParts
 from lmtrain.cli.commands.bench import bench
-from lmtrain.errors import ConfigurationError
 from lmtrain.report.bench_page import BOTTLENECKS, page
 from lmtrain.report.show import plain_text
 from tests import tiny
@@ -47,23 +46,6 @@ def test_a_config_is_measured_and_leaves_nothing(tmp_path, monkeypatch, capsys) 
     assert set(found["shares"]) == {"data", "forward", "backward", "optimizer", "host"}
     assert found["bottleneck"] in BOTTLENECKS
     assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("trainer.devices=2", "trainer.devices must be 1"),
-        ("model.num_layerz=3", "num_layerz"),
-        ("optimizer.lr=-1", "optimizer.lr"),
-        ("--seconds=0", "--seconds must be above 0"),
-        ("--seconds=soon", "--seconds.*soon"),
-    ],
-)
-def test_wrong_words_are_refused_before_data_is_looked_for(tmp_path, monkeypatch, word: str, message: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match=message):
-        bench([*SMALL, "compile=none", word])
-    assert not Path("data").exists()
 
 
 @pytest.mark.parametrize(

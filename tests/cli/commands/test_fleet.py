@@ -136,11 +136,7 @@ def test_a_cluster_brings_its_devices_and_price_and_the_page_marks_what_is_compu
     ("words", "message"),
     [
         ("fleet.num_parmeters=8B", "Did you mean 'num_parameters'"),
-        ("fleet.tokens=2h", "fleet.tokens=2h"),
-        ("fleet.days=3B", "fleet.days=3B"),
         ("fleet.mfu=40%", "fleet.mfu=0.4"),
-        ("fleet.mfu=1.5", "at most 1"),
-        ("fleet.tokens=0", "fleet.tokens must be above 0"),
         ("fleet.num_devices=3.4", "fleet.num_devices=3.4.* 3"),
         ("fleet.num_parameters=3B", "given twice"),
         ("fleet.usd=500", "needs a price"),
@@ -150,7 +146,6 @@ def test_a_cluster_brings_its_devices_and_price_and_the_page_marks_what_is_compu
         ("fleet.num_devices=8 fleet.mfu=0.5", "tokens and hours are unknown"),
         ("fleet.tokens=15.6T fleet.num_devices=160 fleet.days=2.4", r"fleet\.mfu=.* would be needed"),
         ("fleet.tokens=1T fleet.flops=1e21 fleet.num_devices=1", "contradict"),
-        ("fleet.tokens=1e31 fleet.num_devices=1", "fleet.tokens must be above 0 and at most"),
     ],
 )
 def test_bad_words_are_refused(words: str, message: str) -> None:

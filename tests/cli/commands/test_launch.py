@@ -47,27 +47,16 @@ def test_what_is_shown_is_what_is_submitted_and_showing_writes_nothing(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["slrm", *FLEET], r"Did you mean 'slurm'"),
         (["cluster=h100_8x"], r"one of slurm, torchrun, k8s, sky"),
         (["slurm", *FLEET, "--time=soon"], r"--time=soon"),
-        (["slurm", *FLEET, "--gres=gpu:8"], r"--gres=gpu:8"),
         (["torchrun", *FLEET], r"--address=HOST"),
-        (["torchrun", *FLEET, "--address=n0:x"], r"--address.*1 to 65535"),
         (["torchrun", *FLEET, "--address=n0", "--node-rank=2"], r"--node-rank.*0 to 1, got 2"),
-        (["torchrun", *FLEET, "--address=n0", "--node-rank=5", "--dry-run"], r"--node-rank.*got 5"),
         (["torchrun", *FLEET, "--address=n0"], r"--node-rank.*0 to 1"),
         (["k8s", *FLEET, "--image=x"], r"--claim=NAME"),
-        (["slurm", *FLEET, "--lr", "1"], r"optimizer\.lr=1"),
-        (["sky", *FLEET, "optimizer.lrr=1"], r"Did you mean 'optimizer\.lr=1'"),
-        (["sky", *FLEET, "batch.tokens_per_step=1000"], r"batch\.tokens_per_step=1000"),
-        (["sky", *FLEET, "strategy=single"], r"^strategy: must be one for 16 ranks"),
-        (["sky", *FLEET, "strategy=tensor"], r"strategy\.tensor_size=8 does not divide model\.num_heads=2"),
         (["sky", "cluster.num_nodes=2"], r"cluster=local does not say whether the nodes have GPUs"),
         (["sky", *FLEET, "trainer.num_nodes=3"], r"cluster\.num_nodes=2.*cluster\.num_nodes=3"),
         (["sky", *FLEET, "-m", "seed=1,2"], r"starts one run"),
         (["sky", *FLEET, "logger.tracking_uri=https://me:hunter2secret@host"], r"secret.*oc\.env:NAME"),
-        (["sky", *FLEET, "run.name=../b"], r"run\.name: must be a path"),
-        (["slurm", *FLEET, "resume=runs/none"], r"runs/none"),
     ],
 )
 def test_a_wrong_command_is_refused_before_anything_is_written(queue: Path, words: list[str], message: str) -> None:

@@ -4,32 +4,13 @@ import pytest
 
 from lmtrain.accounting.observed.parity_checks import RankDifference
 from lmtrain.cli.commands.parity import parity
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.run.execution import parity_run
 from lmtrain.run.stored_runs.job import Job
 from tests import tiny
 
 SAME = RankDifference(step=1, kind="loss", largest=0.0, scale=6.0)
 WRONG = RankDifference(step=1, kind="gradient", name="head.weight", largest=1.0, scale=2.0, ranks=[0, 1])
-
-
-def test_draws_of_a_sweep_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"--draws: must be 0 with -m, got 2"):
-        parity(["-m", "seed=1,2", "--draws=2"])
-
-
-@pytest.mark.parametrize(
-    ("word", "told"),
-    [
-        ("--rank=2", "unknown flag. Did you mean '--ranks'"),
-        ("--ranks=1", "--ranks must be at least 2, got 1"),
-        ("--steps=none", "--steps: invalid int value"),
-        ("--tolerance=2", "--tolerance must be above 0 and below 1, got 2"),
-    ],
-)
-def test_wrong_words_are_refused_with_the_nearest_valid(word: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
-        parity([word])
 
 
 def test_the_config_of_the_words_is_compared_on_ranks_and_a_difference_ends_with_1(

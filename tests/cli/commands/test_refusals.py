@@ -9,6 +9,7 @@ from lmtrain.cli.main import main
 from tests.report.compared_folder import write
 
 SOURCE = "source=files source.paths=[notes.txt]"
+GPT2 = "model=gpt2_124m strategy=fsdp cluster=h100_8x cluster.num_nodes=2 compile=none optimizer=adamw"
 # command, exit code, pattern of the message
 REFUSALS = [
     ("ls nowhere", 2, "nowhere holds no run; give runs/NAME"),
@@ -58,6 +59,26 @@ REFUSALS = [
     ("import hf nowhere out", 2, "nowhere"),
     ("import peft nowhere out", 2, "--base"),
     ("push nowhere me/model", 2, "RUN=.*nowhere must be a run"),
+    ("bench trainer.devices=2", 2, "trainer.devices must be 1"),
+    ("bench --seconds=0", 2, "--seconds must be above 0"),
+    ("calc tenser 3", 2, "Did you mean 'tensor'"),
+    ("calc tensor", 2, "shape must .* 4096x4096"),
+    ("calc tensor 4096x-1", 2, "shape must be whole numbers"),
+    ("calc tensor 1Px1Px1P", 2, "shape must have"),
+    ("calc tensor 4096 dtype=bf17", 2, "Did you mean 'bf16'"),
+    ("calc matmul 3x4 5x6", 2, "must be 4x6"),
+    ("calc matmul 3 3 3 device=h100-sxm", 2, "Did you mean 'NVIDIA H100 80GB HBM3'"),
+    ("calc matmul 3 3 3 device=a10 fp8", 2, "no such peak"),
+    ("calc matmul 3 3 3 peak_flops=100T", 2, "matmul takes dtype, device"),
+    ("parity --ranks=1", 2, "--ranks must be at least 2, got 1"),
+    ("parity --tolerance=2", 2, "--tolerance must be above 0 and below 1, got 2"),
+    ("parity -m seed=1,2 --draws=2", 2, "--draws: must be 0 with -m, got 2"),
+    ("plan cluster.mfu=1.4", 2, "cluster.mfu=1.4 must be above 0 and at most 1"),
+    ("plan budget.usd=500", 2, "budget.usd=500 needs a price"),
+    ("plan callbacks=[token_budget,early_stopping]", 2, "early_stopping: must be null without validations"),
+    ("simulate model=llama_tiny strategy=fsdp", 2, "cluster.device must be in the hardware table"),
+    (f"simulate {GPT2} batch.micro_batch_sequences=auto", 2, "micro_batch_sequences must be a number"),
+    (f"simulate {GPT2} cluster.device_network_bytes_per_second=null", 2, "cluster.network_bytes_per_second"),
     ("completion tcsh", 2, "bash, zsh, fish"),
 ]
 

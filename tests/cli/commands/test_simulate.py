@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from lmtrain.cli.commands.simulate import simulate
-from lmtrain.errors import ConfigurationError
 
 WORDS = (
     "model=gpt2_124m",
@@ -33,20 +32,3 @@ def test_a_sweep_of_nodes_and_strategies_prints_a_fleet_each(capsys: pytest.Capt
     assert [row["tokens_per_step"] / row["num_ranks"] for row in rows] == [rows[0]["tokens_per_step"] / 8] * 4
     one_node, fsdp, _, hsdp = (row["tokens_per_second_per_device"] for row in rows)
     assert fsdp < hsdp < one_node, "weights cross the network under fsdp alone"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["model=llama_tiny", "strategy=fsdp"], "cluster.device must be in the hardware table"),
-        (
-            [*WORDS, "cluster.num_nodes=2", "cluster.device_network_bytes_per_second=null"],
-            "cluster.network_bytes_per_second",
-        ),
-        ([*WORDS, "batch.micro_batch_sequences=auto"], "micro_batch_sequences must be a number"),
-        ([*WORDS, "cluster.device=NVIDIA A100-SXM4-80GB", "precision=fp8"], "A100-SXM4-80GB, which has none in fp8"),
-    ],
-)
-def test_bad_words_are_one_error_before_anything_starts(words: list[str], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        simulate(words)

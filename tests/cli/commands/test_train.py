@@ -4,11 +4,8 @@ from typing import Any
 
 import pytest
 
-from lmtrain.cli.commands.train import make_job, train
+from lmtrain.cli.commands.train import train
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
-from lmtrain.run.compose.arguments import parse_arguments
-from lmtrain.run.compose.compose import compose_config
-from lmtrain.run.gate import check
 from lmtrain.run.stored_runs.job import Job, default_name
 from lmtrain.run.sweeps.runners import LocalRunner
 from lmtrain.tracking.sweep_file import read_sweep
@@ -31,15 +28,6 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr("lmtrain.run.execution.start.start", start)
     monkeypatch.setattr(LocalRunner, "start", start_trial)
     return started
-
-
-def named(*words: str, is_trial: bool = False) -> Job:
-    config = compose_config([word for word in words if not word.startswith("-")])
-    trials = [list(words)] if is_trial else None
-    arguments = parse_arguments(words)
-    checked = check(config, allowed=arguments.allowed_targets, typed=words)
-    choices: Any = SimpleNamespace(typed=list(words), options={"model": "llama_tiny"})
-    return make_job(checked, choices, arguments, trials=trials)
 
 
 def test_the_flags_of_a_command_are_those_of_its_run_and_its_sweep(jobs: list[Job], tmp_path: Path) -> None:
