@@ -24,7 +24,7 @@ GIVEN = {
     "optimizer/inherited": ["optimizer._target_=lmtrain.optim.torch_optimizers.sgd", "+optimizer.lr=1"],
     "scaling/depth_dial": ["model=nano"],
     "source/preference_pairs": ["source.paths=[README.md]"],
-    "task/dpo": ["source.paths=[README.md]"],
+    **{f"task/{name}": ["source.paths=[README.md]"] for name in ("dpo", "ipo", "orpo", "simpo")},
     "source/files": ["source.paths=[README.md]"],
     "source/hf_dataset": ["source.name=x"],
     "data/shards": ["data.folder.path=x"],

@@ -88,6 +88,19 @@ def test_ranks_learn_the_same(folder, strategy: str) -> None:
     assert curve(folder, strategy, "train/loss") == pytest.approx(expected, rel=1e-5)  # fp32, other orders of sums
 
 
+@pytest.mark.distributed
+def test_a_loss_without_a_reference_is_the_same_over_any_division_of_a_step(folder) -> None:
+    words = [*DPO, "task=orpo", "budget.steps=2"]
+    assert "reference: " not in train(folder, *words, "run.name=orpo", "batch.micro_batch_sequences=8")
+    train(folder, *words, "run.name=orpo_2", "batch.micro_batch_sequences=2")
+    ranks = ["batch.micro_batch_sequences=2", "strategy=ddp", "trainer.devices=2"]
+    train(folder, *words, "run.name=orpo_ddp", *ranks, num_ranks=2)
+    for name in ("orpo_2", "orpo_ddp"):
+        for key in ("train/loss", "train/gradient_norm", "preference/margin"):
+            assert curve(folder, name, key) == pytest.approx(curve(folder, "orpo", key), rel=1e-5)  # orders of sums
+    assert curve(folder, "orpo", "train/loss")[2] < curve(folder, "orpo", "train/loss")[1]
+
+
 @pytest.fixture(scope="module", name="rewarded")
 def written(folder):
     train(folder, *GRPO, "run.name=answers", "budget.steps=6")

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 from lmtrain.data.rows import RowBatch
 from lmtrain.errors import DataError
-from lmtrain.training.objectives.dpo import DirectPreference
+from lmtrain.models.head import LossTotal
+from lmtrain.training.objectives.dpo import LOSSES, DirectPreference
 from lmtrain.training.objectives.objective import ObjectiveSums
 from lmtrain.training.objectives.reference import LOG_PROBS, ReferenceScores, ScoringRank
 from lmtrain.training.step_metrics import StepMetrics
@@ -48,31 +50,9 @@ class TheirModel(torch.nn.Module):
         return SimpleNamespace(log_probs=log_probs, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
 
 
-def test_loss_and_gradients_are_those_of_the_published_formula_in_double_precision() -> None:
-    data, model = batch(), small().double()
-    assert data.reference is not None
-    reference = data.reference.double()
-    total = DirectPreference(beta=0.3, label_smoothing=0.1)(model, data._replace(reference=reference))
-    log_probs = model(data.ids[:, :-1]).log_softmax(-1)
-    answers = log_probs.gather(-1, data.ids[:, 1:].unsqueeze(-1)).squeeze(-1).mul(data.loss_mask).sum(-1)
-    ratios = answers - reference
-    margin = 0.3 * (ratios[::2] - ratios[1::2])
-    expected = (0.9 * torch.log1p(torch.exp(-margin)) + 0.1 * torch.log1p(torch.exp(margin))).sum()
-    torch.testing.assert_close(total.objective.double(), expected, rtol=1e-5, atol=1e-5)  # scored in fp32
-    num_pairs, num_examples, chosen, rejected, accuracy, difference = total.further
-    assert (int(num_pairs), int(num_examples), int(accuracy)) == (3, 3, int((margin > 0).sum()))
-    rewards = 0.3 * torch.stack([ratios[::2].sum(), ratios[1::2].sum()])
-    torch.testing.assert_close(torch.stack([chosen, rejected]), rewards, rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(difference, chosen - rejected, rtol=1e-6, atol=1e-6)
-
-
-def test_trl_s_trainer_gives_the_same_on_the_same_batch() -> None:
+def of_trl(model, data, *, loss_type: str, label_smoothing: float):
+    """Return the loss and the metrics of TRL's trainer on the same batch."""
     trainer_module = pytest.importorskip("trl.trainer.dpo_trainer")
-    data, model = batch(), small()
-    assert data.reference is not None
-    ours = DirectPreference(
-        beta=0.3,
-    )(model, data)
     order = [0, 2, 4, 1, 3, 5]  # theirs has the preferred answers first
     mask = torch.cat([torch.zeros(6, 1, dtype=torch.bool), data.loss_mask], dim=1)[order]
     inputs = {
@@ -86,15 +66,15 @@ def test_trl_s_trainer_gives_the_same_on_the_same_batch() -> None:
     theirs = SimpleNamespace(
         model=TheirModel(model),
         beta=0.3,
-        label_smoothing=0.0,
-        loss_types=["sigmoid"],
+        label_smoothing=label_smoothing,
+        loss_types=[loss_type],
         loss_weights=[1.0],
         ld_alpha=None,
         f_divergence_type="reverse_kl",
         use_weighting=False,
         precompute_ref_logps=True,
         aux_loss_enabled=False,
-        args=SimpleNamespace(),
+        args=SimpleNamespace(discopop_tau=0.05),
         accelerator=SimpleNamespace(
             device=torch.device("cpu"), gather_for_metrics=lambda one: one, gather=lambda one: one
         ),
@@ -103,16 +83,65 @@ def test_trl_s_trainer_gives_the_same_on_the_same_batch() -> None:
         _tp_size=1,
     )
     loss = trainer_module.DPOTrainer._compute_loss(theirs, theirs.model, inputs, return_outputs=False)
-    found = {name: value[0] for name, value in metrics["train"].items()}
-    torch.testing.assert_close(loss, ours.objective / 3, rtol=1e-5, atol=1e-5)
-    means = dict(zip(DirectPreference(beta=1).measures, (ours.further[2:] / 3).tolist(), strict=True))
-    for name, their_name in (
-        ("chosen_reward", "rewards/chosen"),
-        ("rejected_reward", "rewards/rejected"),
-        ("accuracy", "rewards/accuracies"),
-        ("margin", "rewards/margins"),
-    ):
-        assert means[f"preference/{name}"] == pytest.approx(found[their_name], rel=1e-5, abs=1e-5)
+    return loss, {name: value[0] for name, value in metrics["train"].items()}
+
+
+def without_reference(model, data, *, loss_type: str, label_smoothing: float):
+    """Return the loss of TRL's experimental trainers, from mean log-probabilities; ORPO's likelihood is of answers."""
+    log_probs = model(data.ids[:, :-1]).log_softmax(-1)
+    answers = log_probs.gather(-1, data.ids[:, 1:].unsqueeze(-1)).squeeze(-1).mul(data.loss_mask).sum(-1)
+    means = answers / data.loss_mask.sum(-1)
+    held = SimpleNamespace(
+        beta=0.3,
+        label_smoothing=label_smoothing,
+        loss_type=loss_type,
+        simpo_gamma=0.4,
+        alpha=0.0,
+        accelerator=SimpleNamespace(device="cpu"),
+    )
+    if loss_type == "orpo":
+        trainer = pytest.importorskip("trl.experimental.orpo.orpo_trainer").ORPOTrainer
+        return -means[::2].mean() - trainer.odds_ratio_loss(held, means[::2], means[1::2])[0].mean()
+    trainer = pytest.importorskip("trl.experimental.cpo.cpo_trainer").CPOTrainer
+    return trainer.cpo_loss(held, means[::2], means[1::2])[0].mean()
+
+
+MEANS = {"chosen_reward": "chosen", "rejected_reward": "rejected", "accuracy": "accuracies", "margin": "margins"}
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_loss_and_gradients_are_those_of_trl_on_the_same_batch(loss_type: str) -> None:
+    data, model = batch(), small()
+    smoothing = 0.1 if loss_type in ("exo_pair", "robust", "simpo") else 0.0
+    gamma = 0.4 if loss_type == "simpo" else 0.0
+    objective = DirectPreference(beta=0.3, label_smoothing=smoothing, loss_type=cast("Any", loss_type), gamma=gamma)
+    sums = objective(model, data)
+    ours = sums.objective / sums.further[0]
+    if loss_type in ("simpo", "orpo"):
+        expected = without_reference(model, data, loss_type=loss_type, label_smoothing=smoothing)
+    else:
+        expected, found = of_trl(model, data, loss_type=loss_type, label_smoothing=smoothing)
+        means = dict(zip(objective.measures, (sums.further[2:] / 3).tolist(), strict=True))
+        for name, their_name in MEANS.items() if loss_type != "sft" else ():  # which has no reference here
+            assert means[f"preference/{name}"] == pytest.approx(found[f"rewards/{their_name}"], rel=1e-5, abs=1e-5)
+    torch.testing.assert_close(ours.float(), expected, rtol=1e-5, atol=1e-5)
+    weights = list(model.parameters())
+    mine, their = (torch.autograd.grad(one, weights, retain_graph=True, allow_unused=True) for one in (ours, expected))
+    scale = max(float(one.abs().max()) for one in their if one is not None)
+    for one, other in zip(mine, their, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * scale)  # fp32, other orders of sums
+
+
+def test_smoothing_is_that_of_the_published_formula() -> None:
+    data = batch()
+    assert data.reference is not None
+    total = LossTotal(data.reference + 2 * torch.arange(6), torch.tensor(0.0), torch.tensor(1))
+    sums = DirectPreference(beta=0.3, label_smoothing=0.1)._of_pairs(
+        total, total.objective - data.reference, torch.ones(6)
+    )
+    margin = torch.full((3,), -0.6)
+    expected = (0.9 * torch.log1p(torch.exp(-margin)) + 0.1 * torch.log1p(torch.exp(margin))).sum()
+    torch.testing.assert_close(sums.objective, expected)
 
 
 PLACE = ScoringRank(rank=0, num_ranks=1, device=torch.device("cpu"), forward_context=nullcontext())

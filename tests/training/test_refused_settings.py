@@ -56,6 +56,8 @@ REFUSED = [
     (lambda: grpo(weights={"txet": 1.0}), "objective.weights.txet must name a reward; there are: text"),
     (lambda: grpo(rewards={}), "objective.rewards must name a reward"),
     (lambda: DirectPreference(beta=0.1, label_smoothing=0.5), "objective.label_smoothing must be at least 0 and below"),
+    (lambda: DirectPreference(beta=0.1, loss_type="exo_pair"), "objective.label_smoothing must be above 0"),
+    (lambda: DirectPreference(beta=0.1, gamma=1), "objective.gamma: must be 0 with objective.loss_type=sigmoid"),
     (lambda: matches(ANSWER, pattern="("), "pattern='(' is not a regular expression"),
     (lambda: lora(alpha=0), "adapter.alpha must be above 0, got 0. Did you mean 8?"),
     (lambda: lora(targets=[]), "adapter.targets=[]"),

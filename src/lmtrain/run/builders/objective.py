@@ -20,7 +20,8 @@ from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.objectives.grpo import GroupRelativePolicy
 from lmtrain.training.objectives.objective import Objective
-from lmtrain.training.objectives.reference import ReferenceScores, ScoringRank
+from lmtrain.training.objectives.reference import ReferenceScores, ScoringRank, require_pairs
+from lmtrain.training.token_batch import TokenBatch, to_batch
 from lmtrain.training.training_batches import Examples, positions_of_steps
 
 
@@ -54,6 +55,10 @@ def before_training(
     require_examples(context.plan.batch, facts)
     _require_marks(datamodule.dataset, facts)
     datamodule.examples = Examples(rows_together=facts.rows_together, copies=facts.copies, num_uses=facts.num_uses)
+    if facts.rows_together > 1:
+        first = np.arange(facts.rows_together)
+        read = to_batch(datamodule.rows_in_order()[0].read(first))
+        require_pairs(cast(TokenBatch, read), first, rows_together=facts.rows_together)
     if facts.scores_ahead:
         return reference_of(facts, datamodule=datamodule, context=context)
     if facts.keeps_start:

@@ -8,7 +8,7 @@ that wrote them is then no longer 1, and is clipped. B answers, T tokens.
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -163,8 +163,6 @@ class GroupRelativePolicy(Objective):
     `epsilon_high` None is `epsilon`. `scale_rewards` none leaves advantages undivided by their group's spread.
     """
 
-    task: ClassVar[str] = "grpo"
-
     def __init__(
         self,
         *,
@@ -211,6 +209,11 @@ class GroupRelativePolicy(Objective):
         self._start: LanguageModel | None = None
         self._step, self._micro_step, self._seed = 0, 0, 0
         self._written: list[WrittenAnswers] = []  # of the steps with the same answers
+
+    @property
+    def task(self) -> str:
+        """Return the word of the task."""
+        return "grpo"
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -29,8 +29,12 @@ class ObjectiveSums(NamedTuple):
 class Objective(ABC):
     """A micro-batch's own sums; `measures` name the means over examples, as curves of a run."""
 
-    task: ClassVar[str]
     num_iterations: int = 1  # steps that learn from the same answers
+
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """Return the word of the task, for messages."""
 
     @property
     @abstractmethod

@@ -101,28 +101,27 @@ class ReferenceScores:
     def _score(self, model: LanguageModel, rows: NDArray[np.int64], device: torch.device) -> Tensor:
         read = to_batch(self._rows.read(rows))
         batch = TokenBatch(read) if isinstance(read, Tensor) else read
-        self._require_same_prompts(batch, rows)
+        require_pairs(batch, rows, rows_together=self._together)
         inputs, targets, documents = training_tokens(
             TokenBatch(*(None if part is None else part.to(device) for part in batch))  # pyright: ignore[reportArgumentType]
         )
         total: LossTotal = model(inputs, targets, LOG_PROBS, documents)
         return total.objective.float()
 
-    def _require_same_prompts(self, batch: TokenBatch, rows: NDArray[np.int64]) -> None:
-        """Refuse rows of other data: the tokens before the first one with loss are an example's prompt."""
-        if batch.loss_mask is None:
-            raise DataError("task=dpo reads pairs of answers, and this data is text; take source=preference_pairs.")
-        for first in range(0, len(rows) - 1, self._together):
-            masks = batch.loss_mask[first : first + self._together]
-            lengths = {int(mask.int().argmax()) + 1 if mask.any() else -1 for mask in masks} - {-1}
-            prompts = {
-                tuple(ids[: min(lengths)].tolist()) for ids in batch.ids[first : first + self._together] if lengths
-            }
-            if len(lengths) > 1 or len(prompts) > 1:
-                raise DataError(
-                    f"rows {rows[first]} and {rows[first] + 1} are not a pair: their prompts differ; task=dpo reads "
-                    "source=preference_pairs."
-                )
+
+def require_pairs(batch: TokenBatch, rows: NDArray[np.int64], *, rows_together: int) -> None:
+    """Refuse rows of other data: the tokens before the first one with loss are an example's prompt."""
+    if batch.loss_mask is None:
+        raise DataError("preferences are of pairs of answers, and this data is text; take source=preference_pairs.")
+    for first in range(0, len(rows) - 1, rows_together):
+        masks = batch.loss_mask[first : first + rows_together]
+        lengths = {int(mask.int().argmax()) + 1 if mask.any() else -1 for mask in masks} - {-1}
+        prompts = {tuple(ids[: min(lengths)].tolist()) for ids in batch.ids[first : first + rows_together] if lengths}
+        if len(lengths) > 1 or len(prompts) > 1:
+            raise DataError(
+                f"rows {rows[first]} and {rows[first] + 1} are not a pair: their prompts differ; take "
+                "source=preference_pairs."
+            )
 
 
 @final
