@@ -51,7 +51,7 @@ NOT_COUNTABLE = {
     "optimizer=adamw_8bit": "its compiled step does not run under a counter of operators",
     "optimizer=muon_nano": "its compiled step does not run under a counter of operators",
     "strategy=pipeline": "a part reads the number of its micro-batch, which the host has",
-    "task=grpo": "it reads the tokens of the answers that it writes",
+    **dict.fromkeys(("task=grpo", "task=rloo"), "it reads the tokens of the answers that it writes"),
 }
 # Options that a run of a few steps on a CPU refuses, or that change the model or the ranks: tried by themselves.
 ALONE = {

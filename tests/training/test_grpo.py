@@ -13,11 +13,10 @@ from lmtrain.errors import DataError
 from lmtrain.training.objectives.grpo import (
     MEASURES,
     GroupRelativePolicy,
-    PolicyLoss,
     WrittenAnswers,
-    group_advantages,
     group_relative_policy_facts,
 )
+from lmtrain.training.objectives.policy_loss import PolicyLoss, group_advantages
 from lmtrain.training.objectives.rewards import (
     WrittenAnswer,
     near_text,
@@ -42,21 +41,32 @@ def drawn() -> SimpleNamespace:
     return SimpleNamespace(now=now.requires_grad_(), old=old, reference=reference, mask=mask, advantages=advantages)
 
 
-def theirs(data: SimpleNamespace, *, loss_type: str, beta: float, has_old: bool):
+def theirs(data: SimpleNamespace, *, beta: float, has_old: bool, loss_type="dapo", level="token", delta=None):
     trainer = pytest.importorskip("trl.trainer.grpo_trainer").GRPOTrainer
     zeros = torch.zeros_like(data.now)
     metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
     place = SimpleNamespace(device="cpu", num_processes=1, gather=lambda one: one, reduce=lambda one, **_: one)
     held = SimpleNamespace(
         model=SimpleNamespace(training=True),
-        args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
+        args=SimpleNamespace(
+            delta=delta,
+            use_bias_correction_kl=False,
+            steps_per_generation=1,
+            sapo_temperature_pos=1.0,
+            sapo_temperature_neg=1.05,
+            vespo_k_pos=2.0,
+            vespo_lambda_pos=3.0,
+            vespo_k_neg=3.0,
+            vespo_lambda_neg=2.0,
+        ),
+        get_gamma_weights=trainer.get_gamma_weights,
         accelerator=place,
         beta=beta,
         loss_type=loss_type,
         epsilon_low=0.2,
         epsilon_high=0.28,
         max_completion_length=16,
-        importance_sampling_level="token",
+        importance_sampling_level=level,
         top_entropy_quantile=1.0,
         off_policy_mask_threshold=None,
         use_vllm=False,
@@ -79,11 +89,21 @@ def theirs(data: SimpleNamespace, *, loss_type: str, beta: float, has_old: bool)
     return trainer._compute_loss(held, held.model, inputs), metrics["train"]
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo", "dr_grpo"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"loss_type": name} for name in ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "vespo")),
+        *({"loss_type": name, "level": "sequence"} for name in ("grpo", "luspo")),
+        {"delta": 1.4},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize(("beta", "has_old"), [(0.0, False), (0.04, True)])
-def test_loss_and_gradient_are_those_of_trl(loss_type, beta, has_old) -> None:
+def test_loss_and_gradient_are_those_of_trl(changed, beta, has_old) -> None:
     data = drawn()
-    loss = PolicyLoss(beta=beta, epsilon=0.2, epsilon_high=0.28, loss_type=loss_type, num_new_tokens=16)
+    settings = {"loss_type": "dapo", "importance_level": changed.get("level", "token"), **changed}
+    settings.pop("level", None)
+    loss = PolicyLoss(beta=beta, epsilon=0.2, epsilon_high=0.28, num_new_tokens=16, **settings)
     sums = loss(
         data.now,
         data.mask,
@@ -92,17 +112,68 @@ def test_loss_and_gradient_are_those_of_trl(loss_type, beta, has_old) -> None:
         reference=data.reference if beta else None,
     )
     ours = sums.loss / sums.divisor
-    expected, metrics = theirs(data, loss_type=loss_type, beta=beta, has_old=has_old)
+    expected, metrics = theirs(data, beta=beta, has_old=has_old, **changed)
     torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-7)
     (mine,), (their,) = (torch.autograd.grad(one, data.now, retain_graph=True) for one in (ours, expected))
     torch.testing.assert_close(mine, their, rtol=1e-5, atol=1e-7)
+    lengths = data.mask.sum(-1)
     if has_old:
-        lengths = data.mask.sum(-1)
-        assert float((sums.clipped * lengths).sum() / lengths.sum()) == pytest.approx(
-            metrics["clip_ratio/region_mean"][0]
-        )
         assert float((sums.divergence * lengths).sum() / lengths.sum()) == pytest.approx(metrics["kl"][0], rel=1e-5)
-        assert sums.clipped.sum() > 0
+    if has_old and "clip_ratio/region_mean" in metrics and "level" not in changed:
+        clipped = float((sums.clipped * lengths).sum() / lengths.sum())
+        assert clipped == pytest.approx(metrics["clip_ratio/region_mean"][0])
+        assert clipped > 0
+
+
+def test_rloo_is_that_of_trl() -> None:
+    trainer = pytest.importorskip("trl.trainer.rloo_trainer").RLOOTrainer
+    data, place = drawn(), SimpleNamespace(gather=lambda one: one, reduce=lambda one, **_: one)
+    held = SimpleNamespace(
+        model=SimpleNamespace(training=True),
+        accelerator=place,
+        epsilon_low=0.2,
+        epsilon_high=0.28,
+        aux_loss_enabled=False,
+        _metrics={"train": defaultdict(list)},
+        _get_per_token_logps_and_entropies=lambda *_, **__: (data.now, torch.zeros_like(data.now), None),
+    )
+    empty = torch.zeros(NUM_ANSWERS, NUM_TOKENS).long()
+    inputs = {"prompt_ids": empty, "prompt_mask": empty, "completion_ids": empty, "completion_mask": data.mask.long()}
+    inputs |= {"advantages": data.advantages, "old_logps": (data.old * data.mask).sum(-1)}
+    expected = trainer._compute_loss(held, held.model, inputs)
+    loss = PolicyLoss(beta=0.1, epsilon=0.2, epsilon_high=0.28, num_new_tokens=16, loss_type="rloo")
+    sums = loss(data.now, data.mask, advantages=data.advantages, old=data.old, reference=data.reference)
+    ours = sums.loss / sums.divisor
+    torch.testing.assert_close(ours, expected)
+    (mine,), (their,) = (torch.autograd.grad(one, data.now, retain_graph=True) for one in (ours, expected))
+    torch.testing.assert_close(mine, their)
+
+
+def test_rloo_compares_with_the_others_and_has_the_divergence_in_its_rewards() -> None:
+    policy, _, batch = made(loss_type="rloo", beta=0.5, scale_rewards="none", num_iterations=2)
+    assert group_relative_policy_facts(loss_type="rloo").task == policy.task == "rloo"
+    model = small()
+    policy.keep_start(model)
+    policy.begin(step=0, micro_step=0, seed=0)
+    policy(model, batch)
+    kept = policy.state()
+    assert kept is not None
+    (written,) = kept["written"]
+    mask, old, start = written["mask"], written["log_probs"], written["log_probs"] - 0.25 * written["mask"]
+    rewards = torch.tensor([1.0, 0.0, 2.0, 0.0]) - 0.5 * 0.25 * mask.sum(-1)
+    log_probs = old.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(policy._sums(WrittenAnswers(**written), log_probs, start).objective, log_probs)
+    others = rewards.view(2, 2).flip(-1).flatten()
+    torch.testing.assert_close(gradient, -(rewards - others)[:, None] * mask)
+
+
+def test_answers_that_were_cut_teach_nothing_where_masked() -> None:
+    policy, _, batch = made(mask_truncated=True)
+    policy.begin(step=0, micro_step=0, seed=1)
+    written = FixedWriter()(None, batch, copies=2, seed=0)._replace(ended=torch.tensor([True, False, False, False]))
+    log_probs = torch.zeros(4, 11, requires_grad=True)
+    (gradient,) = torch.autograd.grad(policy._sums(written, log_probs, None).objective, log_probs)
+    assert gradient.any(dim=-1).tolist() == [True, False, False, False]
 
 
 def test_advantages_are_those_of_trl_and_equal_rewards_teach_nothing() -> None:

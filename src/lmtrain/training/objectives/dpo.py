@@ -23,7 +23,7 @@ from lmtrain.training.objectives.objective import Objective, ObjectiveSums
 from lmtrain.training.objectives.reference import LOG_PROBS
 from lmtrain.training.token_batch import TokenBatch, training_tokens
 
-LossType = Literal[
+PreferenceLoss = Literal[
     "sigmoid",
     "sigmoid_norm",
     "hinge",
@@ -66,7 +66,7 @@ class DirectPreference(Objective):
 
     beta: float
     label_smoothing: float = 0.0
-    loss_type: LossType = "sigmoid"
+    loss_type: PreferenceLoss = "sigmoid"
     gamma: float = 0.0
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ that wrote them is then no longer 1, and is clipped. B answers, T tokens.
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, final
 
@@ -20,6 +20,7 @@ from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.losses.log_probs import TokenLogProbs
 from lmtrain.models.base import LanguageModel
 from lmtrain.training.objectives.objective import Objective, ObjectiveSums
+from lmtrain.training.objectives.policy_loss import LossType, PolicyLoss, group_advantages
 from lmtrain.training.objectives.rewards import Reward
 from lmtrain.training.token_batch import TokenBatch, training_tokens
 
@@ -27,78 +28,6 @@ MEASURES: Final = (
     *(REWARD, "reward/spread", EQUAL_GROUPS),
     *(ANSWER_TOKENS, TAUGHT_TOKENS, "rollout/ended", "policy/divergence", "policy/clipped"),
 )
-
-
-LossType = Literal["dapo", "grpo", "bnpo", "dr_grpo"]
-SMALLEST_SPREAD: Final = 1e-4  # TRL's, added to a group's standard deviation
-
-
-class PolicySums(NamedTuple):
-    """The loss [] as a sum, its divisor [], and per answer [B] the means of divergence and of clipped tokens."""
-
-    loss: Tensor
-    divisor: Tensor
-    divergence: Tensor
-    clipped: Tensor
-
-
-def group_advantages(rewards: Tensor, *, num_generations: int, scales: bool) -> tuple[Tensor, Tensor]:
-    """Return rewards [B] less the mean of their groups, over the spread where it `scales`, and spreads [B / G]."""
-    grouped = rewards.view(-1, num_generations)
-    spreads = grouped.std(dim=-1)
-    advantages = grouped - grouped.mean(dim=-1, keepdim=True)
-    if scales:
-        advantages = advantages / (spreads + SMALLEST_SPREAD)[:, None]
-    return advantages.flatten(), spreads
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class PolicyLoss:
-    """-min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A) a token, and beta times the divergence from a reference.
-
-    r is the ratio of a token's probability to that under the weights that wrote it. The divergence is Schulman's
-    estimate exp(d) - d - 1, d the reference's log-probability less the model's.
-    """
-
-    beta: float
-    epsilon: float
-    epsilon_high: float
-    loss_type: LossType
-    num_new_tokens: int
-
-    def __call__(
-        self, log_probs: Tensor, mask: Tensor, *, advantages: Tensor, old: Tensor | None, reference: Tensor | None
-    ) -> PolicySums:
-        """Sum over tokens [B, T] where `mask` is set; `old` None: the weights have not moved since they wrote."""
-        ratio = torch.exp(log_probs - (log_probs.detach() if old is None else old))
-        gains = advantages[:, None]
-        loss = -torch.min(ratio * gains, ratio.clamp(1 - self.epsilon, 1 + self.epsilon_high) * gains)
-        divergence = torch.zeros_like(log_probs)
-        if reference is not None:
-            apart = reference - log_probs
-            divergence = torch.exp(apart) - apart - 1
-            loss = loss + self.beta * divergence
-        clipped = ((ratio < 1 - self.epsilon) & (gains < 0)) | ((ratio > 1 + self.epsilon_high) & (gains > 0))
-        total, divisor = self._summed(loss, mask)
-        return PolicySums(total, divisor, *(_means(one.detach(), mask) for one in (divergence, clipped.float())))
-
-    def _summed(self, loss: Tensor, mask: Tensor) -> Sequence[Tensor]:
-        """Return the loss of tokens [B, T] as a sum [], and its divisor []."""
-        num_answers = mask.any(dim=-1).sum()
-        total = (loss * mask).sum()
-        if self.loss_type == "bnpo":
-            return total / mask.sum().clamp(min=1), mask.any().long()
-        if self.loss_type == "dr_grpo":
-            return total, num_answers * self.num_new_tokens
-        if self.loss_type == "dapo":
-            return total, mask.sum()
-        return _means(loss, mask).sum(), num_answers
-
-
-def _means(values: Tensor, mask: Tensor) -> Tensor:
-    """Return each answer's mean [B] over its tokens [B, T], 0 without any."""
-    return (values * mask).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +71,15 @@ AnswerWriter = Callable[..., WrittenAnswers]  # (model, batch, *, copies, seed)
 
 
 def group_relative_policy_facts(
-    num_generations: int = 8, num_new_tokens: int = 64, num_iterations: int = 1, beta: float = 0.0
+    num_generations: int = 8,
+    num_new_tokens: int = 64,
+    num_iterations: int = 1,
+    beta: float = 0.0,
+    loss_type: str = "dapo",
 ) -> ObjectiveFacts:
     """Write answers to copies of a row; with a divergence the starting model stays in memory."""
     return ObjectiveFacts(
-        task="grpo",
+        task="rloo" if loss_type == "rloo" else "grpo",
         copies=num_generations,
         num_uses=num_iterations,
         num_new_tokens=num_new_tokens,
@@ -159,8 +92,10 @@ class GroupRelativePolicy(Objective):
     """GRPO by `rewards`, each a function of an answer by name, summed with `weights` (1 where none is given).
 
     `num_generations` answers of at most `num_new_tokens` are drawn at `temperature` from the `top_k` likeliest tokens
-    and as few as reach `top_p`. `beta` weighs the divergence from the model that the run starts from.
-    `epsilon_high` None is `epsilon`. `scale_rewards` none leaves advantages undivided by their group's spread.
+    and as few as reach `top_p`. `beta` weighs the divergence from the model that the run starts from. `epsilon` to
+    `delta` are those of `PolicyLoss`; with `loss_type` rloo an answer's advantage is over the others of its group, and
+    the divergence is in the rewards. `scale_rewards` none leaves advantages undivided by their group's spread.
+    `mask_truncated` learns nothing from cut answers.
     """
 
     def __init__(
@@ -179,20 +114,20 @@ class GroupRelativePolicy(Objective):
         epsilon_high: float | None = None,
         loss_type: LossType = "dapo",
         scale_rewards: Literal["group", "none"] = "group",
+        importance_level: Literal["token", "sequence"] = "token",
+        delta: float | None = None,
+        mask_truncated: bool = False,
     ) -> None:
         self.num_generations, self.num_iterations = num_generations, num_iterations
-        high = epsilon if epsilon_high is None else epsilon_high
         require_number("objective.num_generations", num_generations, at_least=2, usual="8, a group to compare")
-        require_number("objective.beta", beta, at_least=0, usual="0")
         for name, count in (("num_new_tokens", num_new_tokens), ("num_iterations", num_iterations)):
             require_count(f"objective.{name}", count)
-        for name, value in (("temperature", temperature), ("epsilon", epsilon), ("epsilon_high", high)):
-            require_number(f"objective.{name}", value, above=0, usual="1" if name == "temperature" else "0.2")
+        require_number("objective.temperature", temperature, above=0, usual="1")
         for name in weights or {} if rewards else ("",):
             if name not in rewards:
                 key = f"objective.weights.{name}" if name else "objective.rewards"
                 raise ConfigurationError(f"{key} must name a reward; there are: {', '.join(rewards) or 'none'}.")
-        self._rewards, self._scales = tuple(rewards), scale_rewards == "group"
+        self._rewards, self._scales, self._masks_truncated = tuple(rewards), scale_rewards == "group", mask_truncated
         self._writing = WritingSettings(
             num_new_tokens=num_new_tokens,
             temperature=temperature,
@@ -202,7 +137,13 @@ class GroupRelativePolicy(Objective):
             weights=weights or {},
         )
         self._loss = PolicyLoss(
-            beta=beta, epsilon=epsilon, epsilon_high=high, loss_type=loss_type, num_new_tokens=num_new_tokens
+            beta=beta,
+            epsilon=epsilon,
+            epsilon_high=epsilon_high,
+            loss_type=loss_type,
+            num_new_tokens=num_new_tokens,
+            importance_level=importance_level,
+            delta=delta,
         )
         self._log_probs = TokenLogProbs(temperature=temperature)
         self._write: AnswerWriter | None = None
@@ -213,7 +154,7 @@ class GroupRelativePolicy(Objective):
     @property
     def task(self) -> str:
         """Return the word of the task."""
-        return "grpo"
+        return group_relative_policy_facts(loss_type=self._loss.loss_type).task
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -275,10 +216,22 @@ class GroupRelativePolicy(Objective):
             return self._start(inputs, targets, self._log_probs, None).objective
 
     def _sums(self, written: WrittenAnswers, log_probs: Tensor, reference: Tensor | None) -> ObjectiveSums:
+        mask = written.mask & written.ended[:, None] if self._masks_truncated else written.mask
+        rewards, is_rloo = written.rewards, self._loss.loss_type == "rloo"
+        if is_rloo and reference is not None:
+            old = log_probs.detach() if written.log_probs is None else written.log_probs
+            rewards = rewards - self._loss.beta * ((old - reference) * mask).sum(dim=-1)
         advantages, spreads = group_advantages(
-            written.rewards, num_generations=self.num_generations, scales=self._scales
+            rewards, num_generations=self.num_generations, scales=self._scales, leaves_one_out=is_rloo
         )
-        sums = self._loss(log_probs, written.mask, advantages=advantages, old=written.log_probs, reference=reference)
+        sums = self._loss(
+            log_probs,
+            mask,
+            advantages=advantages,
+            old=written.log_probs,
+            reference=reference,
+            num_answers=written.mask.any(dim=-1).sum(),
+        )
         copies, asked, num_tokens = self.num_generations, written.is_asked, written.mask.sum(dim=-1)
         is_equal = (spreads.abs() < 1e-8).repeat_interleave(copies)  # nothing is learned from equal rewards
         of_answers = [
@@ -286,7 +239,7 @@ class GroupRelativePolicy(Objective):
             spreads.repeat_interleave(copies),
             is_equal,
             num_tokens,
-            *(~is_equal * num_tokens, written.ended, sums.divergence, sums.clipped),
+            *(~is_equal * mask.sum(dim=-1), written.ended, sums.divergence, sums.clipped),
             *written.each_reward.unbind(dim=-1),
         ]
         means = [(one * asked).sum(dtype=torch.float64) for one in of_answers]
