@@ -35,7 +35,7 @@ OTHERS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("communication/sent_bytes", "Sent deltas, bytes", _bytes),
 )
 HELD_OUT: Final = ("validation/", *EVALUATIONS)
-OF_A_TASK: Final = ("reward/", "rollout/", "policy/", "preference/")  # of the steps of task=grpo and task=dpo
+OF_A_TASK: Final = ("reward/", "rollout/", "policy/", "preference/", "distillation/")  # of the steps of a task
 NO_CURVES: Final = {VALIDATION_BYTES, VALIDATION_TOKENS}
 
 

@@ -176,10 +176,10 @@ def _root(path: Any, _: Mapping[str, Any]) -> None:
         raise storage_problem(folder, problem) from problem
 
 
-def _initial_weights(path: Any, _: Mapping[str, Any]) -> None:
-    from lmtrain.run.stored_runs.find_run import START, require_source  # of a few runs alone
+def _weights(path: Any, _: Mapping[str, Any], *, key: str) -> None:
+    from lmtrain.run.stored_runs.find_run import require_source  # of a few runs alone
 
-    require_source(Path(path), key=START)
+    require_source(Path(path), key=key)
 
 
 def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:
@@ -204,7 +204,7 @@ PLACES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "run.name": _run_name,
     "run.root": _root,
     "resume": _checkpoint,
-    "init_from": _initial_weights,
+    **{key: partial(_weights, key=key) for key in ("init_from", "teacher")},
     "data.folder.path": _prepared_folder,
     "data.folder": _prepared_folder,
     **{key: partial(lambda paths, _, key: require_paths(paths, key=key), key=key) for key in SOURCE_PATHS},

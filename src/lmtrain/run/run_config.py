@@ -40,6 +40,7 @@ class RunConfig:
     seed: int
     resume: str
     init_from: str | None
+    teacher: str | None
     gradient_clip_norm: float | None
     optimizer_cpu_offload: bool
     deterministic: bool
@@ -183,9 +184,9 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = (), like:
             raise ConfigurationError(f"{name}={values[name]} is not a key of a run.{suggest(name, KEYS)}")
     if "callbacks" not in values:
         raise ConfigurationError("callbacks: must have an entry, got []; callbacks.NAME=null switches one off.")
+    values = {"module": OUR_MODULE, "teacher": None, **values}  # a config saved by an earlier version has neither
     scalars = {name: check_value(values[name], kind, key=name) for name, kind in SCALARS.items()}
     _require_scalars(scalars)
-    values = {"module": OUR_MODULE, **values}  # a config saved by 0.1.0 names none
     light: dict[str, Any] = {"health": HealthSettings(), "experts": RoutingSettings()}
     for name in LIGHT:
         if name in light and name not in values:

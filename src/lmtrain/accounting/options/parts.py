@@ -250,6 +250,7 @@ class ObjectiveFacts:
     `rows_together` neighbouring rows are one example, and so are `copies` of one row. The same rows serve `num_uses`
     steps. `num_new_tokens` are written to each row before it is learned from, at most. `scores_ahead`: the starting
     model scores the rows before the first step. `keeps_start`: it stays in memory, frozen.
+    `takes_teacher`: another model does, and rows of text are as good as answers.
     """
 
     group: ClassVar[str] = "objective"
@@ -260,6 +261,7 @@ class ObjectiveFacts:
     num_new_tokens: int = 0
     scores_ahead: bool = False
     keeps_start: bool = False
+    takes_teacher: bool = False
 
     @property
     def example_rows(self) -> int:

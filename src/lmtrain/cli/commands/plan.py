@@ -73,8 +73,9 @@ def _require_start(config: RunConfig) -> None:
         from lmtrain.run.stored_runs.resume import require_place  # of a few plans alone
 
         require_place(config.resume)
-    if config.init_from:
-        from lmtrain.run.stored_runs.find_run import START, require_source  # of a few plans alone
+    for key, path in (("init_from", config.init_from), ("teacher", config.teacher)):
+        if path:
+            from lmtrain.run.stored_runs.find_run import require_source  # of a few plans alone
 
-        require_source(Path(config.init_from), key=START)
+            require_source(Path(path), key=key)
     require_parts_of_task(config)

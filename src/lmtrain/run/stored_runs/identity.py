@@ -41,6 +41,7 @@ def identity_of_settings(config: RunConfig) -> Identity:
         **_identity_of(config.objective),
         **_identity_of(config.module),
         "init_from": fingerprint_of(config.init_from),
+        **({"teacher": fingerprint_of(config.teacher, key="teacher")} if config.teacher else {}),
         "optimizer._target_": config.optimizer.target,
         "batch.context_tokens": config.batch.context_tokens,
         "batch.tokens_per_step": config.batch.tokens_per_step,
@@ -55,11 +56,11 @@ def _identity_of(node: Node) -> Identity:
     return {} if gives_nothing(node.target) else flatten(node.values, node.key)
 
 
-def fingerprint_of(init_from: str | None) -> str | None:
-    """Return the sha256 of the manifest of `init_from`: of its content, independent of its place."""
-    if init_from is None:
+def fingerprint_of(path: str | None, *, key: str = START) -> str | None:
+    """Return the sha256 of the manifest of a model, named by `key`: of its content, independent of its place."""
+    if path is None:
         return None
-    source = find_source(Path(init_from), key=START)
+    source = find_source(Path(path), key=key)
     folder = source if isinstance(source, Path) else source.checkpoint.path
     return file_sha256(folder / MANIFEST)
 

@@ -52,18 +52,24 @@ def require_base_tokenizer(job: Job, tokenizer: Tokenizer) -> str | None:
     if init_from is None:
         return None
     folder = run_of(Path(init_from)) / TOKENIZER
-    if not folder.is_dir() or (base := load_tokenizer(folder)).fingerprint == tokenizer.fingerprint:
+    if (found := other_ids(folder, tokenizer)) is None:
         return None
-    num_differing = _num_differing(base, tokenizer)
-    if not num_differing:
-        return None
-    found = f"{num_differing:,} of its {base.vocab_size:,} ids stand for other text in this run's data"
     if TOKENIZER in job.config.run.allow_changes:
         return f"WARNING: init_from={init_from} has another tokenizer, as run.allow_changes says: {found}."
     raise ConfigurationError(
         f"init_from={init_from} has another tokenizer: {found}. Train on {tokenizer_fix(folder.parent)}; "
         f"'run.allow_changes=[{TOKENIZER}]' trains its weights on the other ids."
     )
+
+
+def other_ids(folder: Path, tokenizer: Tokenizer) -> str | None:
+    """Return in words how many ids of a model's tokenizer, in a folder, stand for other text; None: none of them."""
+    if not folder.is_dir() or (base := load_tokenizer(folder)).fingerprint == tokenizer.fingerprint:
+        return None
+    num_differing = _num_differing(base, tokenizer)
+    if not num_differing:
+        return None
+    return f"{num_differing:,} of its {base.vocab_size:,} ids stand for other text in this run's data"
 
 
 def _num_differing(base: Tokenizer, other: Tokenizer) -> int:

@@ -36,9 +36,13 @@ def _source(config: RunConfig) -> tuple[Node | None, SourceFacts | None]:
 
 
 def require_objective(config: RunConfig) -> None:
-    """Refuse a run of an objective without a starting model, or with parts unfit for its task."""
+    """Refuse a run of an objective without a starting model or a teacher, or with parts unfit for its task."""
     facts = objective_facts(config)
-    if facts is not None and config.init_from is None:
+    if facts is not None and facts.takes_teacher and config.teacher is None:
+        raise wrong(
+            "teacher", f"a model to learn from with task={facts.task}", None, START.replace("init_from", "teacher")
+        )
+    if facts is not None and not facts.takes_teacher and config.init_from is None:
         raise wrong("init_from", f"a model to start from with task={facts.task}", None, START)
     require_parts_of_task(config)
 
@@ -46,7 +50,12 @@ def require_objective(config: RunConfig) -> None:
 def require_parts_of_task(config: RunConfig) -> None:
     """Refuse rows of more than one answer, mixtures, and ranks that share sequences; a plan needs no starting model."""
     facts = objective_facts(config)
+    if config.teacher is not None and (facts is None or not facts.takes_teacher):
+        raise wrong("teacher", "null without an objective that takes one", config.teacher, "task=distill")
     if facts is None:
+        return
+    if facts.takes_teacher:
+        require_whole_sequences(config)
         return
     task, (source, given) = f"task={facts.task}", _source(config)
     if source and given is not None and facts.rows_together > 1 and not given.has_pairs:
@@ -92,6 +101,7 @@ def require_examples(batch: BatchPlan, facts: ObjectiveFacts | None) -> None:
 def require_conversations(config: RunConfig) -> None:
     """Refuse a source of text for a packing of conversations or an objective; prepared data is checked when opened."""
     packing, objective = config.facts(PackingFacts) or PackingFacts(), objective_facts(config)
+    objective = None if objective and objective.takes_teacher else objective
     source, facts = _source(config)
     has_own_rule = objective is not None and objective.rows_together > 1  # pairs
     if source is None or facts is None or facts.has_conversations or has_own_rule:
