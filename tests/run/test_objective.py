@@ -1,4 +1,4 @@
-"""`task=dpo` and `task=grpo` as a person types them: a resume, ranks, adapters, and refusals."""
+"""`task=dpo`, `task=grpo` and `task=distill` as a person types them: a resume, ranks, adapters, and refusals."""
 
 import json
 from types import SimpleNamespace
@@ -99,6 +99,44 @@ def test_a_loss_without_a_reference_is_the_same_over_any_division_of_a_step(fold
         for key in ("train/loss", "train/gradient_norm", "preference/margin"):
             assert curve(folder, name, key) == pytest.approx(curve(folder, "orpo", key), rel=1e-5)  # orders of sums
     assert curve(folder, "orpo", "train/loss")[2] < curve(folder, "orpo", "train/loss")[1]
+
+
+DISTILL = [
+    *(*BASE, *DATA, *SPLITS, "tokenizer.chat=true", "task=distill", "teacher=runs/base", "objective.top_k=8"),
+    *("model.width=16", "optimizer.lr=1e-2", "schedule=constant", "budget.steps=4"),
+]
+
+
+@pytest.fixture(scope="module", name="students")
+def distilled(folder):
+    train(folder, *DISTILL, "run.name=student")
+    train(folder, *DISTILL, "run.name=student_parts", "budget.steps=2")
+    train(folder, *DISTILL, "run.name=student_parts")
+    return folder
+
+
+def test_a_student_learns_from_its_teacher_and_a_resume_changes_nothing(students) -> None:
+    divergence = curve(students, "student", "distillation/divergence")
+    assert 0 < divergence[4] < divergence[1]
+    for key in ("train/loss", "distillation/cross_entropy", "train/gradient_norm"):
+        assert curve(students, "student_parts", key) == curve(students, "student", key)
+
+
+@pytest.mark.distributed
+def test_students_on_ranks_with_other_counts_of_tokens_learn_the_same(students) -> None:
+    train(students, *DISTILL, "run.name=student_ddp", "strategy=ddp", "trainer.devices=2", num_ranks=2)
+    for key in ("train/loss", "train/gradient_norm", "distillation/cross_entropy"):
+        expected = curve(students, "student", key)
+        assert curve(students, "student_ddp", key) == pytest.approx(expected, rel=1e-5)  # fp32, other orders of sums
+
+
+def test_a_teacher_is_asked_for_fits_and_knows_the_same_ids(students) -> None:
+    train(students, *DISTILL, "run.name=none", "teacher=null", code=2)
+    train(students, *DISTILL, "run.name=long", "batch.context_tokens=128", "batch.tokens_per_step=256", code=2)
+    said = train(students, *DISTILL, "run.name=other", "tokenizer=bpe", "tokenizer.vocab_size=400", code=2)
+    assert "teacher=runs/base has another tokenizer" in said
+    said = train(students, *DISTILL, "run.name=student", "teacher=runs/student_parts", "budget.steps=5", code=2)
+    assert "teacher" in said
 
 
 @pytest.fixture(scope="module", name="rewarded")

@@ -2,7 +2,7 @@
 
 alpha T^2 KL(teacher || student) + (1 - alpha) cross-entropy, with both softened by the temperature T (Hinton et al.,
 arXiv 1503.02531 section 2). Of a teacher's k likeliest tokens, all others together are one more outcome on both sides:
-mass that leaves the k still counts. Scored in chunks, as NeMo Automodel does (nemo_automodel/components/loss/kd_loss.py).
+mass that leaves the k still counts. Scored in chunks, as NeMo Automodel does (components/loss/kd_loss.py).
 N tokens, C of them in a chunk, D width of the student, V vocabulary, K tokens known of the teacher.
 """
 

@@ -1,10 +1,10 @@
-"""Distillation: a student learns the next-token probabilities of a frozen teacher; the loss is `losses/distillation.py`.
+"""Distillation: a student learns the next-token probabilities of a frozen teacher, by `losses/distillation.py`.
 
 The teacher runs in each step, on every rank, on the rows that the student reads. B sequences, T tokens, N of them with
 loss.
 """
 
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -24,14 +24,17 @@ DISTILLATION_FACTS = ObjectiveFacts(task="distill", takes_teacher=True)
 class Distillation(Objective):
     """`alpha` of the loss is the divergence from the teacher, the rest cross-entropy; `top_k` None takes all tokens."""
 
-    task: ClassVar[str] = "distill"
-
     def __init__(self, *, alpha: float = 1.0, temperature: float = 1.0, top_k: int | None = None) -> None:
         require_number("objective.alpha", alpha, above=0, at_most=1, usual="1")
         require_number("objective.temperature", temperature, above=0, usual="1")
         require_count("objective.top_k", top_k)
         self._alpha, self._temperature, self._top_k = alpha, temperature, top_k
         self._teacher: LanguageModel | None = None
+
+    @property
+    def task(self) -> str:
+        """Return the word of the task, for messages."""
+        return "distill"
 
     @property
     def measures(self) -> tuple[str, ...]:
