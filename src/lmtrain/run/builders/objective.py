@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -10,16 +9,12 @@ import numpy as np
 from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.accounting.quantities import format_count
 from lmtrain.data.shards import Dataset
-from lmtrain.errors import ConfigurationError, DataError, wrong
+from lmtrain.errors import DataError
 from lmtrain.inference.cache import CachedAttention
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
 from lmtrain.rollouts.answer_writer import SampledAnswers
 from lmtrain.run.run_config import RunConfig
-from lmtrain.run.stored_runs.find_run import run_of
-from lmtrain.run.stored_runs.identity import TOKENIZER, tokenizer_fix
-from lmtrain.run.stored_runs.initial_weights import other_ids
-from lmtrain.run.stored_runs.loaded_models import model_to_run
 from lmtrain.run.validators.task import objective_facts, require_examples
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
@@ -54,13 +49,13 @@ def before_training(
     *,
     datamodule: TokenDataModule,
     context: RunContext,
+    teacher: LanguageModel | None = None,
 ) -> Callable[[CausalLMModule], object] | None:
-    """Let the data keep examples together, and return the work with the starting weights."""
+    """Let the data keep examples together, and return the work with the starting weights or the `teacher`."""
     facts = objective_facts(config)
     if objective is None or facts is None:
         return None
-    if facts.takes_teacher:
-        teacher = teacher_of(config, context)
+    if teacher is not None:
         distillation = cast(Distillation, objective)
         return lambda module: distillation.take_teacher(teacher.to(module.trainer.strategy.root_device))
     require_examples(context.plan.batch, facts)
@@ -75,26 +70,6 @@ def before_training(
     if facts.keeps_start:
         return lambda module: cast(GroupRelativePolicy, objective).keep_start(module.language_model)
     return None
-
-
-def teacher_of(config: RunConfig, context: RunContext) -> LanguageModel:
-    """Return the teacher on the CPU, its weights in fp32.
-
-    Raises:
-        ConfigurationError: It has another tokenizer than the data, or reads shorter texts.
-    """
-    assert config.teacher is not None, "checked at the gate"
-    path, longest = Path(config.teacher), context.plan.batch.context_tokens
-    folder = run_of(path) / TOKENIZER
-    if found := other_ids(folder, context.tokenizer):
-        raise ConfigurationError(
-            f"teacher={path} has another tokenizer: {found}. Train on {tokenizer_fix(folder.parent)}."
-        )
-    model = model_to_run(path, device="cpu", allowed=config.allowed).model
-    if model.max_context_tokens < longest:
-        most = model.max_context_tokens
-        raise wrong("batch.context_tokens", f"at most the {most} of teacher={path}", longest, f"{most}")
-    return model
 
 
 def _require_marks(dataset: Dataset, facts: ObjectiveFacts) -> None:

@@ -42,7 +42,7 @@ from lmtrain.run.planning.setting import planned_setting
 from lmtrain.run.run_config import RunConfig
 from lmtrain.run.schema.node import Node
 from lmtrain.run.stored_runs.identity import identity
-from lmtrain.run.stored_runs.initial_weights import find_weights
+from lmtrain.run.stored_runs.initial_weights import find_weights, teacher_of
 from lmtrain.run.stored_runs.job import Job, config_hash
 from lmtrain.run.stored_runs.skipped_batches import without_skipped
 from lmtrain.run.validators.callbacks import callback_lines, require_watch
@@ -243,6 +243,7 @@ def build_module(
             objective,
             datamodule=datamodule,
             context=context,
+            teacher=teacher_of(config, context.tokenizer, plan.batch),
         ),
         batch=context.plan.batch,
         total_steps=context.plan.horizon.steps,

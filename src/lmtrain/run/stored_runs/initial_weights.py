@@ -1,14 +1,17 @@
-"""The weights and the tokenizer of `init_from`: an imported folder's, or a run's checkpoint's."""
+"""The weights and the tokenizer of `init_from`, and the teacher: an imported folder's, or a run's checkpoint's."""
 
 from functools import partial
 from pathlib import Path
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.errors import ConfigurationError, wrong
 from lmtrain.interop.hf_import import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.models.base import LanguageModel
+from lmtrain.run.run_config import RunConfig
 from lmtrain.run.stored_runs.find_run import START, adapter_part, find_source, run_of
 from lmtrain.run.stored_runs.identity import TOKENIZER, tokenizer_fix
 from lmtrain.run.stored_runs.job import Job
+from lmtrain.run.stored_runs.loaded_models import model_to_run
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.tokenizers.base import Tokenizer, is_unused
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -60,6 +63,26 @@ def require_base_tokenizer(job: Job, tokenizer: Tokenizer) -> str | None:
         f"init_from={init_from} has another tokenizer: {found}. Train on {tokenizer_fix(folder.parent)}; "
         f"'run.allow_changes=[{TOKENIZER}]' trains its weights on the other ids."
     )
+
+
+def teacher_of(config: RunConfig, tokenizer: Tokenizer, batch: BatchPlan) -> LanguageModel | None:
+    """Return the teacher on the CPU, None where there is none.
+
+    Raises:
+        ConfigurationError: It has another tokenizer than the data, or reads shorter texts.
+    """
+    if config.teacher is None:
+        return None
+    path, longest = Path(config.teacher), batch.context_tokens
+    folder = run_of(path) / TOKENIZER
+    if found := other_ids(folder, tokenizer):
+        raise ConfigurationError(
+            f"teacher={path} has another tokenizer: {found}. Train on {tokenizer_fix(folder.parent)}."
+        )
+    model = model_to_run(path, device="cpu", allowed=config.allowed).model
+    if (most := model.max_context_tokens) < longest:
+        raise wrong("batch.context_tokens", f"at most the {most} of teacher={path}", longest, f"{most}")
+    return model
 
 
 def other_ids(folder: Path, tokenizer: Tokenizer) -> str | None:
