@@ -184,7 +184,13 @@ def test_ranks_share_the_answers_of_a_step(rewarded) -> None:
     assert 0 <= curve(rewarded, "answers_ddp", "reward/mean")[3] <= 1
 
 
-def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewarded) -> None:
+def test_a_reward_that_now_and_then_fails_costs_answers_and_one_that_always_fails_ends_the_run(rewarded) -> None:
+    (rewarded / "brittle").touch()
+    train(rewarded, *GRPO, "run.name=brittle", "budget.steps=2")
+    (rewarded / "brittle").unlink()
+    failed = curve(rewarded, "brittle", "reward/failed")
+    assert 0 < failed[1] < 1
+    assert np.isfinite(list(curve(rewarded, "brittle", "train/loss").values())).all()
     (rewarded / "broken").touch()
     said = train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8", code=4)
     assert "objective.rewards.text must give one finite number" in said

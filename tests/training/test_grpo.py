@@ -1,7 +1,9 @@
 """GRPO: its loss, its answers, its rewards."""
 
 import math
+import re
 import sys
+import threading
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import NoReturn
@@ -18,11 +20,11 @@ from lmtrain.training.objectives.grpo import (
 )
 from lmtrain.training.objectives.policy_loss import PolicyLoss, group_advantages
 from lmtrain.training.objectives.rewards import (
+    RewardScorer,
     WrittenAnswer,
     near_text,
     right_number,
     right_text,
-    score_answers,
     whole_answer,
 )
 from lmtrain.training.token_batch import TokenBatch
@@ -293,17 +295,45 @@ def test_rewards_that_can_be_checked(reward, given, value) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reward", "message"),
+    ("fail", "message"),
     [
-        (lambda _: 1 / 0, "objective.rewards.mine raised ZeroDivisionError: division by zero on the answer '12' to"),
-        (lambda _: math.nan, "objective.rewards.mine must give one finite number .* got nan on the answer '12' to '7"),
-        (lambda _: torch.tensor([1.0, 2.0]), r"objective.rewards.mine must give .* got tensor\(\[1., 2.\]\) on"),
-        (lambda _: raised(RuntimeError("two\nlines")), "raised RuntimeError: two lines on the answer"),
-        (lambda _: sys.exit(), "objective.rewards.mine raised SystemExit"),
+        (lambda _: 1 / 0, "mine raised ZeroDivisionError: division by zero on the answer 'bad' to"),
+        (lambda _: math.nan, "mine must give one finite number .* got nan on the answer 'bad' to '7"),
+        (lambda _: torch.tensor([1.0, 2.0]), r"mine must give .* got tensor\(\[1., 2.\]\) on"),
+        (lambda _: raised(RuntimeError("two\nlines")), "mine raised RuntimeError: two lines on the answer"),
+        (lambda _: sys.exit(), "mine raised SystemExit"),
+        (lambda _: threading.Event().wait(), r"mine took longer than 0\.05 s on the answer 'bad'"),
     ],
 )
-def test_a_reward_that_fails_ends_the_run_in_one_line(reward, message) -> None:
-    with pytest.raises(DataError, match=message) as refused:
-        score_answers([answer("12")], {"mine": reward}, weights={})
+def test_a_reward_that_fails_costs_one_answer_and_ends_a_run_that_it_never_scored(fail, message, recwarn) -> None:
+    def scorer() -> RewardScorer:
+        rewards = {"mine": lambda given: fail(given) if given.text == "bad" else 3, "end": whole_answer}
+        return RewardScorer(rewards, weights={"mine": 2}, timeout_seconds=0.05)
+
+    score = scorer()
+    for _ in range(2):
+        each, sums = score([answer("12"), answer("bad")])
+        assert (sums[0], each[0], each[1][1]) == (7, [3, 1], 1)
+        assert math.isnan(sums[1])
+    (warned,) = (str(one.message) for one in recwarn if "objective.rewards" in str(one.message))  # the first time
+    assert re.match(f"objective.rewards.{message}", warned)
+    with pytest.raises(DataError, match=f"objective.rewards.{message}") as refused:
+        scorer()([answer("bad")])
     assert "\n" not in str(refused.value)
     assert refused.value.exit_code == 4
+
+
+def test_an_answer_without_a_reward_teaches_nothing_and_is_counted() -> None:
+    rewards = torch.tensor([1.0, math.nan, 0, 2, math.nan, 3, math.nan, math.nan, *[math.nan] * 4])
+    for leaves_one_out, factor in ((False, 1), (True, 1.5)):
+        advantages, spreads = group_advantages(rewards, num_generations=4, scales=False, leaves_one_out=leaves_one_out)
+        assert advantages.tolist() == [0, 0, -factor, factor, *[0] * 8]
+        assert spreads.tolist() == [1, 0, 0]
+    policy, writer, batch = made()
+    written = writer(None, batch, copies=2, seed=0)
+    failed = written._replace(rewards=torch.tensor([1.0, math.nan, 2, 0]), each_reward=torch.full((4, 1), math.nan))
+    sums = policy._sums(failed, torch.zeros(4, 11, requires_grad=True), None)
+    named = dict(zip(policy.measures, (sums.further[2:] / sums.further[1]).tolist(), strict=True))
+    assert named["reward/failed"] == pytest.approx(1 / 3)
+    assert (named["reward/mean"], named["reward/text"]) == (pytest.approx(1.5), 0)
+    assert torch.isfinite(sums.objective)

@@ -19,7 +19,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.events import EventLog
 from lmtrain.training.objectives.grpo import WritingSettings, WrittenAnswers
-from lmtrain.training.objectives.rewards import WrittenAnswer, score_answers
+from lmtrain.training.objectives.rewards import RewardScorer, WrittenAnswer
 from lmtrain.training.token_batch import TokenBatch
 
 
@@ -40,6 +40,9 @@ class SampledAnswers:
         self._tokenizer, self._events = tokenizer, events
         self._pieces, self._ends = tokenizer.bytes_of_ids(), ids_of_ends(tokenizer)
         self._settings = settings
+        self._score = RewardScorer(
+            settings.rewards, weights=settings.weights, timeout_seconds=settings.reward_timeout_seconds
+        )
         self._sampling = Sampling(temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
 
     def __call__(self, model: LanguageModel, batch: TokenBatch, /, *, copies: int, seed: int) -> WrittenAnswers:
@@ -53,9 +56,7 @@ class SampledAnswers:
             texts = self._write(model, asked, room=rows.shape[1], seed=seed)
         answers = [self._answer(text, question) for text, question in zip(texts, asked, strict=True)]
         with self._events.pause("rewards"):
-            each, sums = score_answers(
-                [one for one in answers if one is not None], self._settings.rewards, weights=self._settings.weights
-            )
+            each, sums = self._score([one for one in answers if one is not None])
         return _joined(batch, texts, answers, each=each, sums=sums, num_rewards=len(self._settings.rewards))
 
     def _write(

@@ -25,7 +25,7 @@ from lmtrain.training.objectives.rewards import Reward
 from lmtrain.training.token_batch import TokenBatch, training_tokens
 
 MEASURES: Final = (
-    *(REWARD, "reward/spread", EQUAL_GROUPS),
+    *(REWARD, "reward/failed", "reward/spread", EQUAL_GROUPS),
     *(ANSWER_TOKENS, TAUGHT_TOKENS, "rollout/ended", "policy/divergence", "policy/clipped"),
 )
 
@@ -34,7 +34,7 @@ MEASURES: Final = (
 class WritingSettings:
     """Answers of at most `num_new_tokens`, drawn at `temperature` from the `top_k` likeliest (None: all) and `top_p`.
 
-    Each of `rewards` counts by its weight, 1 where `weights` has none.
+    Each of `rewards` counts by its weight, 1 where `weights` has none, and has `reward_timeout_seconds` an answer.
     """
 
     num_new_tokens: int
@@ -43,14 +43,15 @@ class WritingSettings:
     top_p: float
     rewards: Mapping[str, Reward]
     weights: Mapping[str, float]
+    reward_timeout_seconds: float | None = None
 
 
 class WrittenAnswers(NamedTuple):
     """Ids [B, T + 1] of prompts and answers, bool `mask` [B, T] of the answers' targets, `rewards` [B] and [B, R].
 
-    `ended` bool [B] marks the answers that the model ended itself, `is_asked` bool [B] the rows that held a question
-    with room for an answer. `log_probs` fp32 [B, T] are those of the weights that wrote; None while these have not
-    moved.
+    A reward that failed is NaN. `ended` bool [B] marks the answers that the model ended itself, `is_asked` bool [B] the
+    rows that held a question with room for an answer. `log_probs` fp32 [B, T] are those of the weights that wrote; None
+    while these have not moved.
     """
 
     ids: Tensor
@@ -95,7 +96,7 @@ class GroupRelativePolicy(Objective):
     and as few as reach `top_p`. `beta` weighs the divergence from the model that the run starts from. `epsilon` to
     `delta` are those of `PolicyLoss`; with `loss_type` rloo an answer's advantage is over the others of its group, and
     the divergence is in the rewards. `scale_rewards` none leaves advantages undivided by their group's spread.
-    `mask_truncated` learns nothing from cut answers.
+    `mask_truncated` learns nothing from cut answers, nor is anything learned from answers whose reward failed.
     """
 
     def __init__(
@@ -117,12 +118,14 @@ class GroupRelativePolicy(Objective):
         importance_level: Literal["token", "sequence"] = "token",
         delta: float | None = None,
         mask_truncated: bool = False,
+        reward_timeout_seconds: float | None = 60.0,
     ) -> None:
         self.num_generations, self.num_iterations = num_generations, num_iterations
         require_number("objective.num_generations", num_generations, at_least=2, usual="8, a group to compare")
         for name, count in (("num_new_tokens", num_new_tokens), ("num_iterations", num_iterations)):
             require_count(f"objective.{name}", count)
-        require_number("objective.temperature", temperature, above=0, usual="1")
+        for name, value in (("temperature", temperature), ("reward_timeout_seconds", reward_timeout_seconds)):
+            require_number(f"objective.{name}", value, above=0, usual="1" if name == "temperature" else "60")
         for name in weights or {} if rewards else ("",):
             if name not in rewards:
                 key = f"objective.weights.{name}" if name else "objective.rewards"
@@ -135,6 +138,7 @@ class GroupRelativePolicy(Objective):
             top_p=top_p,
             rewards=rewards,
             weights=weights or {},
+            reward_timeout_seconds=reward_timeout_seconds,
         )
         self._loss = PolicyLoss(
             beta=beta,
@@ -235,12 +239,13 @@ class GroupRelativePolicy(Objective):
         copies, asked, num_tokens = self.num_generations, written.is_asked, written.mask.sum(dim=-1)
         is_equal = (spreads.abs() < 1e-8).repeat_interleave(copies)  # nothing is learned from equal rewards
         of_answers = [
-            written.rewards,
+            _filled(written.rewards, asked),
+            written.rewards.isnan(),
             spreads.repeat_interleave(copies),
             is_equal,
             num_tokens,
             *(~is_equal * mask.sum(dim=-1), written.ended, sums.divergence, sums.clipped),
-            *written.each_reward.unbind(dim=-1),
+            *(_filled(one, asked) for one in written.each_reward.unbind(dim=-1)),
         ]
         means = [(one * asked).sum(dtype=torch.float64) for one in of_answers]
         counts = [sums.divisor.double(), asked.sum(dtype=torch.float64)]
@@ -250,3 +255,9 @@ class GroupRelativePolicy(Objective):
             num_tokens=written.mask.sum(),
             further=torch.stack([*counts, *means]),
         )
+
+
+def _filled(rewards: Tensor, is_asked: Tensor) -> Tensor:
+    """Return rewards [B] with the mean of the others in place of those that failed."""
+    mean = rewards.where(is_asked, torch.nan).nanmean().nan_to_num()
+    return rewards.where(rewards.isfinite(), mean)

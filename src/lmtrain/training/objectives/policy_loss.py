@@ -39,13 +39,17 @@ def group_advantages(
 ) -> tuple[Tensor, Tensor]:
     """Return rewards [B] less the mean of their groups, over the spread where it `scales`, and spreads [B / G].
 
-    With `leaves_one_out` the mean is that of the others.
+    With `leaves_one_out` the mean is that of the others. A reward that failed is NaN: its advantage is 0, and the
+    mean and the spread are those of the others.
     """
     grouped = rewards.view(-1, num_generations)
-    spreads = grouped.std(dim=-1)
-    advantages = grouped - grouped.mean(dim=-1, keepdim=True)
+    scored = grouped.isfinite()
+    num_others = scored.sum(dim=-1) - 1
+    shifted = grouped - grouped.nan_to_num(-torch.inf).amax(dim=-1, keepdim=True)  # equal rewards: exactly 0
+    advantages = (shifted - shifted.nanmean(dim=-1, keepdim=True)).where(scored, 0.0)
+    spreads = (advantages.square().sum(dim=-1) / num_others.clamp(min=1)).sqrt()
     if leaves_one_out:
-        advantages = advantages * num_generations / (num_generations - 1)
+        advantages = advantages * (1 + 1 / num_others.clamp(min=1))[:, None]
     if scales:
         advantages = advantages / (spreads + SMALLEST_SPREAD)[:, None]
     return advantages.flatten(), spreads
