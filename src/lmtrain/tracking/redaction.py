@@ -9,7 +9,9 @@ ${oc.env:NAME} again. The forms follow the services' documentation and the rules
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 from urllib.parse import quote, unquote
@@ -90,7 +92,7 @@ MINIMUM_DIGITS: Final = 16
 
 def redact(value: Any, key: str = "") -> Any:
     """Return a copy of plain nested data without its secrets; numbers, flags and None are never secret."""
-    return _redact(value, key, secret_values())
+    return _changed(value, partial(_redact, secret_values()), key)
 
 
 def redact_override(word: str) -> str:
@@ -173,8 +175,9 @@ def is_secret_variable(name: str) -> bool:
 
 def remember_secrets(unresolved: object, config: object) -> None:
     """Keep a composed config's values from the environment, and its typed passwords and keys."""
-    names = {match["name"] for text in _texts(unresolved) for match in REFERENCE.finditer(text)}
-    found = dict.fromkeys(_typed(config, key=""), "")
+    names = {match["name"] for _, text in _texts(unresolved) for match in REFERENCE.finditer(text)}
+    typed = ([text] if is_secret_key(key) else passwords_in(text) for key, text in _texts(config))
+    found = dict.fromkeys(chain.from_iterable(typed), "")
     found |= {os.environ[name]: name for name in sorted(names) if name in os.environ}
     kept = {value: name for value, name in found.items() if is_telling(value)}
     if kept:
@@ -191,13 +194,7 @@ def secret_values() -> list[tuple[str, str]]:
 
 def resolve_references(value: Any) -> Any:
     """Return a copy of plain nested data with ${oc.env:NAME} replaced by its value, if the environment has it."""
-    if isinstance(value, dict):
-        return {name: resolve_references(each) for name, each in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [resolve_references(each) for each in cast("list[Any]", value)]
-    if isinstance(value, str) and "${oc.env:" in value:
-        return REFERENCE.sub(lambda match: os.environ.get(match["name"], match[0]), value)
-    return value
+    return _changed(value, lambda text, _: REFERENCE.sub(lambda it: os.environ.get(it["name"], it[0]), text))
 
 
 def is_telling(value: str) -> bool:
@@ -214,17 +211,19 @@ def is_telling(value: str) -> bool:
         return True
 
 
-def _redact(value: Any, key: str, secrets: list[tuple[str, str]]) -> Any:
+def _changed(value: Any, change: Callable[[str, str], str], key: str = "") -> Any:
+    """Return a copy of plain nested data with each text changed, given its nearest key."""
     if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value)
-        return {name: _redact(item, str(name), secrets) for name, item in items.items()}
+        return {name: _changed(item, change, str(name)) for name, item in cast("Mapping[object, Any]", value).items()}
     if isinstance(value, str):
-        for secret, variable in secrets:
-            value = value.replace(secret, f"${{oc.env:{variable}}}" if variable else REDACTED)
-        return REDACTED if is_secret_key(key) and not _is_harmless(value) else redact_patterns(value)
-    if isinstance(value, Sequence):
-        return [_redact(item, key, secrets) for item in cast("Sequence[object]", value)]
-    return value
+        return change(value, key)
+    return [_changed(item, change, key) for item in cast("Any", value)] if isinstance(value, Sequence) else value
+
+
+def _redact(secrets: list[tuple[str, str]], text: str, key: str) -> str:
+    for secret, variable in secrets:
+        text = text.replace(secret, f"${{oc.env:{variable}}}" if variable else REDACTED)
+    return REDACTED if is_secret_key(key) and not _is_harmless(text) else redact_patterns(text)
 
 
 def _without_value(match: re.Match[str]) -> str:
@@ -277,26 +276,16 @@ def _as_written(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield from ((other, "") for other in others)
 
 
-def _typed(value: object, *, key: str) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for name, item in cast("Mapping[object, object]", value).items():
-            yield from _typed(item, key=str(name))
-    elif isinstance(value, str):
-        yield from [value] if is_secret_key(key) else passwords_in(value)
-    elif isinstance(value, Sequence):
-        for item in cast("Sequence[object]", value):
-            yield from _typed(item, key=key)
-
-
-def _texts(value: object) -> Iterator[str]:
+def _texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the nearest key and the value of each text."""
     if isinstance(value, str):
-        yield value
+        yield key, value
     elif isinstance(value, Mapping):
-        for item in cast("Mapping[object, object]", value).values():
-            yield from _texts(item)
+        for name, item in cast("Mapping[object, object]", value).items():
+            yield from _texts(item, str(name))
     elif isinstance(value, Iterable):
         for item in cast("Iterable[object]", value):
-            yield from _texts(item)
+            yield from _texts(item, key)
 
 
 def _remembered() -> dict[str, str]:
