@@ -122,6 +122,15 @@ def test_a_student_learns_from_its_teacher_and_a_resume_changes_nothing(students
         assert curve(students, "student_parts", key) == curve(students, "student", key)
 
 
+def test_a_plan_counts_the_forward_passes_and_the_weights_of_a_teacher(students) -> None:
+    base, student = (json.loads((students / "runs" / name / "plan.json").read_text()) for name in ("base", "student"))
+    forward = base["flops_per_token"]["palm"] / 3 * student["batch"]["tokens_per_step"]
+    assert student["teacher"]["flops_per_step"] == pytest.approx(forward)
+    assert student["teacher"]["weight_bytes"] == 4 * base["parameters"]["total"]
+    of_student = student["flops_per_token"]["palm"] * student["batch"]["tokens_per_step"]
+    assert student["time"]["step_seconds"] * student["time"]["mfu_palm"] * 1e12 == pytest.approx(of_student)
+
+
 @pytest.mark.distributed
 def test_students_on_ranks_with_other_counts_of_tokens_learn_the_same(students) -> None:
     train(students, *DISTILL, "run.name=student_ddp", "strategy=ddp", "trainer.devices=2", num_ranks=2)

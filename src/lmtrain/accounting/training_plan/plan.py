@@ -11,7 +11,13 @@ from lmtrain.accounting.model.memory import DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, GENERATION
 from lmtrain.accounting.scaling import Scaling
-from lmtrain.accounting.training_plan.plan_parts import CheckpointPlan, EvaluationPlan, GenerationPlan, OffloadPlan
+from lmtrain.accounting.training_plan.plan_parts import (
+    CheckpointPlan,
+    EvaluationPlan,
+    GenerationPlan,
+    OffloadPlan,
+    TeacherPlan,
+)
 from lmtrain.accounting.training_plan.speed import CommunicationVolume, Speed
 from lmtrain.accounting.training_plan.step_time import StepTime
 from lmtrain.accounting.training_plan.utilization import usd
@@ -62,6 +68,7 @@ class Plan:
     communication: CommunicationVolume | None = None
     evaluation: EvaluationPlan | None = None
     generation: GenerationPlan | None = None
+    teacher: TeacherPlan | None = None
     checkpoints: CheckpointPlan | None = None
     scaling: Scaling | None = None
     is_compiled: bool | None = None
@@ -178,6 +185,8 @@ class Plan:
         report: dict[str, Any] = {}
         if self.generation is not None:
             report["generation"] = asdict(self.generation) | {"seconds_per_step": self.generation_seconds_per_step}
+        if self.teacher is not None:
+            report["teacher"] = asdict(self.teacher)
         if self.communication is not None:
             sent = self.communication
             report["communication"] = {

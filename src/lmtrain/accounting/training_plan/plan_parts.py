@@ -186,6 +186,14 @@ def generation_plan(
 
 
 @dataclass(frozen=True, kw_only=True)
+class TeacherPlan:
+    """A frozen model that reads each step's tokens: its FLOPs on all devices, and its weights on each one."""
+
+    flops_per_step: float
+    weight_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class OffloadPlan:
     """A device's optimizer state in host memory, `host_bytes` of it, and the link to there.
 

@@ -51,6 +51,7 @@ class Setting:
     `expert_imbalance` is the work of an expert group's fullest rank over the mean one's.
     A run cuts its layers into stages by their time in contexts of `cut_at_tokens`.
     `share_of_kv_heads` are the heads of keys for a head of queries.
+    The frozen `teacher` is whole on each device, in fp32.
     `held_bytes` None: the cluster's devices hold theirs.
     """
 
@@ -72,6 +73,7 @@ class Setting:
     cut_at_tokens: int = 1
     share_of_kv_heads: float = 1.0
     num_future_tokens: int = 0
+    teacher: ModelShape | None = None
     held_bytes: int | None = None
     known_facts: ModelFacts | None = None
 
@@ -80,6 +82,11 @@ class Setting:
         """Return the facts of the model, known by now."""
         assert self.known_facts is not None
         return self.known_facts
+
+    @property
+    def teacher_bytes(self) -> int:
+        """Return the bytes of the teacher's weights on a device."""
+        return FP32_BYTES * self.teacher.num_parameters if self.teacher else 0
 
     @cached_property
     def gathered_parameters(self) -> TrainedParameters:
@@ -254,7 +261,7 @@ def _held(setting: Setting, batch: BatchPlan, stage: int) -> DeviceMemory:
     kept += setting.uneven_bytes(batch)
     received = micro * spread.pipeline.num_received(stage=stage) * setting.stream_bytes(batch, facts.shape)
     return DeviceMemory(
-        weights=held * formats.weights,
+        weights=held * formats.weights + setting.teacher_bytes,
         weights_copy=held * formats.compute_copy,
         gradients=trained * formats.gradients,
         optimizer=math.ceil(state * held / max(1, parameters.num_total)),

@@ -98,6 +98,8 @@ def _flops(plan: Plan) -> Rows:
         seconds = f", {_step_time(plan.generation_seconds_per_step)} at least" if plan.speed else ""
         answers = f"for up to {writing.written_tokens:,} tokens{seconds}"
         rows.append(("writing answers", f"{writing.flops_per_step:.4e} per step {answers}"))
+    if (teacher := plan.teacher) is not None:
+        rows.append(("teacher", f"{teacher.flops_per_step:.4e} per step, {_gb(teacher.weight_bytes)} on each device"))
     return rows
 
 

@@ -1,6 +1,6 @@
 """The plan of a run: on paper, from known facts of its model; and before its first step, on its devices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,9 +13,11 @@ from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.accounting.training_plan.plan_parts import (
+    FORWARD_SHARE,
     CheckpointPlan,
     GenerationPlan,
     OffloadPlan,
+    TeacherPlan,
     checkpoint_plan,
     evaluation_plan,
     generation_plan,
@@ -71,6 +73,8 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     speed = expected_speed(
         cluster, peak, batch, flops_per_token=flops.palm, modelled=step, recomputed_flops=again, offload_seconds=wait
     )
+    teacher = _teacher(setting, batch, documents)
+    speed = _next_to(teacher, speed, step_flops=flops.palm * batch.tokens_per_step)
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
     generation = _generation(config, facts, flops_per_token=flops.palm)
     plan = Plan(
@@ -87,6 +91,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         step=step,
         communication=sent,
         generation=generation,
+        teacher=teacher,
         done=facts.done,
         usd_per_gpu_hour=cluster.usd_per_gpu_hour,
         is_compiled=facts.is_compiled,
@@ -181,6 +186,22 @@ def _generation(config: RunConfig, facts: PlanFacts, *, flops_per_token: float) 
         weight_bytes=facts.shape.num_active_parameters * facts.bytes_of.activations,
         memory_bytes_per_second=device.memory_bytes_per_second if device else None,
     )
+
+
+def _teacher(setting: Setting, batch: BatchPlan, documents: Mapping[int, float] | None) -> TeacherPlan | None:
+    """Return the forward passes of a teacher, None without one."""
+    if setting.teacher is None:
+        return None
+    per_token = flops_per_token(setting.teacher, batch.context_tokens, documents=documents).palm * FORWARD_SHARE
+    return TeacherPlan(flops_per_step=per_token * batch.tokens_per_step, weight_bytes=setting.teacher_bytes)
+
+
+def _next_to(teacher: TeacherPlan | None, speed: Speed | None, *, step_flops: float) -> Speed | None:
+    """Return the speed of steps in which a teacher reads too, at the pace of training."""
+    if teacher is None or speed is None:
+        return speed
+    slower = 1 + teacher.flops_per_step / step_flops
+    return replace(speed, step_seconds=speed.step_seconds * slower, mfu_palm=speed.mfu_palm / slower)
 
 
 def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:

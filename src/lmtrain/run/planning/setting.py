@@ -1,11 +1,13 @@
 """A composed config's choices for planning: devices, formats, sharding. Loads nothing heavy."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilization_format
 from lmtrain.accounting.model.memory import COMPILER_BYTES, PROCESS_BYTES, HostMemory
 from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, LossFacts, RecomputeFacts, SpikeFacts
@@ -62,8 +64,18 @@ def planned_setting(config: RunConfig) -> Setting:
         expert_imbalance=config.experts.imbalance if spread.expert_ranks > 1 else 1.0,
         cut_at_tokens=config.model.get("max_context_tokens") or config.batch.context_tokens,
         num_future_tokens=config.model.get("num_future_tokens") or 0,
+        teacher=_teacher(config),
         share_of_kv_heads=kv_heads / heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1.0,
     )
+
+
+def _teacher(config: RunConfig) -> ModelShape | None:
+    """Return the shape of the teacher, None without one."""
+    if config.teacher is None:
+        return None
+    from lmtrain.run.stored_runs.loaded_models import stored_shape  # torch
+
+    return stored_shape(Path(config.teacher), key="teacher", allowed=config.allowed)
 
 
 def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:

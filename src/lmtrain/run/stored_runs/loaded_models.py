@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 
+from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.data.packing import Contiguous, Packing
 from lmtrain.data.shards import REBUILD, Dataset
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
@@ -19,7 +20,7 @@ from lmtrain.inference.loaded_model import (
     ids_of_ends,
     lay_out_for_one_token,
 )
-from lmtrain.interop.folders import CONFIG, ORIGINAL, TOKENIZER
+from lmtrain.interop.folders import CONFIG, ORIGINAL, TOKENIZER, is_imported
 from lmtrain.interop.hf_import import fill_from, fill_from_hugging_face, open_hugging_face, open_weights, read_facts
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import require_finite
@@ -57,6 +58,16 @@ def model_to_run(
         return _of_run(source, weights, place, allowed=allowed)
     require_raw(weights, path)
     return _of_folder(path, place)
+
+
+def stored_shape(path: Path, *, key: str, allowed: Sequence[str] = ()) -> ModelShape:
+    """Return the shape of the model of a run or an imported folder, without its weights; `key` is its name."""
+    with torch.device("meta"):
+        if is_imported(path):
+            model = build(read_facts(path)["settings"], attention=cached_sdpa)
+        else:
+            model = checked_part(find_job(path, key=key), "model", allowed=allowed).build()
+    return model.shape()
 
 
 def require_raw(weights: Kind, folder: Path) -> None:
