@@ -46,6 +46,9 @@ FAMILIES = {
     "bloom": {**SHARED, "n_head": 4, "hidden_dropout": 0.0, "attention_dropout": 0.0},
     "mamba": {**SHARED, "state_size": 4},
 }
+ERNIE = {**HEADS, "num_key_value_heads": 2, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1} | {
+    "moe_intermediate_size": 48, "moe_layer_start_index": 0,
+}  # fmt: skip
 APART = ("gpt_neox", "stablelm", "starcoder2", "phimoe")
 SEED = 7
 
@@ -135,6 +138,24 @@ def test_a_plan_counts_its_parameters_and_torchs_flops(kind):
     experts = 2 * idle * num_tokens  # as many are chosen as idle; torch's counter has no formula of theirs
     fixed = 0.002 if kind == "mamba" else 0  # its convolution computes beyond the end of a text, of any length
     assert planned == pytest.approx(3 * (counter.get_total_flops() + experts), rel=fixed, abs=0)
+
+
+def test_a_router_s_own_frozen_biases_are_no_adapter():
+    config = {"model_type": "ernie4_5_moe", **ERNIE, **ENDS}
+    with torch.device("meta"):
+        model = TransformersModel(config=config)
+    shape = model.shape()
+    assert any(not one.requires_grad for one in model.parameters())
+    assert shape.num_parameters == sum(one.numel() for one in model.parameters())
+    assert shape.num_parameters - shape.num_active_parameters == pytest.approx(2 * 2 * 3 * 32 * 48, abs=1000)
+
+
+def test_a_class_that_reads_values_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "deepseek_v2", **HEADS}))
+    assert serve("plan", ["--hf", "config.json", "cluster=h100_8x", "compile=none"], program="lmtrain plan") == 2
+    said = capsys.readouterr().err
+    assert "its class cannot run on fake tensors (TypeError: topk()" in said
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

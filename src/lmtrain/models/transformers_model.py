@@ -65,6 +65,7 @@ class TransformersModel(LogitsModel):
         longest = next((length for length in lengths if length), ANY_LENGTH)
         super().__init__(module, vocab_size=sizes.vocab_size, max_context_tokens=longest, attention=attention)
         self.name = type(module).__name__
+        self._own_frozen = _num_frozen(module)  # of the class: biases of a router that no gradient moves
         self.start_line = f"model=transformers: {self.name} runs by its own class, slower than a model of lmtrain."
         self._keeps_documents_apart: bool | None = None  # until its weights are drawn
 
@@ -104,8 +105,8 @@ class TransformersModel(LogitsModel):
     def shape(self) -> ModelShape:
         """Count parameters, and FLOPs by torch's counter over the class; of adapters, those of products."""
         counted = _shape(json.dumps(self.config, sort_keys=True))
-        num_frozen = sum(one.numel() for one in self.parameters() if not one.requires_grad)
-        if not num_frozen:
+        num_frozen = _num_frozen(self)
+        if num_frozen == self._own_frozen:
             return counted
         num_trained = sum(one.numel() for one in self.parameters() if one.requires_grad)
         return replace(
@@ -116,6 +117,10 @@ class TransformersModel(LogitsModel):
             num_frozen_parameters=num_frozen,
             num_frozen_matmul_parameters=counted.num_matmul_parameters,
         )
+
+
+def _num_frozen(module: nn.Module) -> int:
+    return sum(one.numel() for one in module.parameters() if not one.requires_grad)
 
 
 def build_module(config: Mapping[str, Any], *, dtype: torch.dtype = torch.float32) -> Any:

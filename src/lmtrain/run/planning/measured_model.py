@@ -6,7 +6,9 @@ import torch
 
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.setting import Setting
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.transformers_config import AS_IS
 from lmtrain.run.builders.model import adapter_of
 from lmtrain.run.planning.setting import attention_of
 from lmtrain.run.run_config import RunConfig
@@ -25,7 +27,16 @@ def measure_model(config: RunConfig, setting: Setting) -> ModelFacts:
         narrows_residual=setting.precision.residual is not None,
         masks_documents=setting.masks_documents,
     )
-    return measure(step, context_tokens=config.batch.context_tokens)
+    try:
+        return measure(step, context_tokens=config.batch.context_tokens)
+    except Exception as problem:
+        if config.model.target != AS_IS or isinstance(problem, LMTRAIN_ERRORS):
+            raise
+        reason = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+        raise ConfigurationError(
+            f"model.path={config.model.get('path')}: its class cannot run on fake tensors ({reason}), so it cannot be "
+            "planned; it may train with strategy=single, where the device has room."
+        ) from problem
 
 
 def model_builder(config: RunConfig, setting: Setting) -> Callable[[], LanguageModel]:
