@@ -127,6 +127,9 @@ def test_a_plan_counts_the_forward_passes_and_the_weights_of_a_teacher(students)
     forward = base["flops_per_token"]["palm"] / 3 * student["batch"]["tokens_per_step"]
     assert student["teacher"]["flops_per_step"] == pytest.approx(forward)
     assert student["teacher"]["weight_bytes"] == 4 * base["parameters"]["total"]
+    batch = student["batch"]
+    chunk = batch["sequences_per_micro_step"] * batch["context_tokens"] / 8
+    assert student["memory"]["per_device_bytes"]["workspace"] >= 8 * 4 * chunk * 512, "eight tensors of scores"
     of_student = student["flops_per_token"]["palm"] * student["batch"]["tokens_per_step"]
     assert student["time"]["step_seconds"] * student["time"]["mfu_palm"] * 1e12 == pytest.approx(of_student)
 

@@ -70,6 +70,7 @@ class LossFacts:
     without_gpu: str | None = None
     chunk_tokens: int | None = None
     num_eager_tensors: int = 3  # scores, their log-probabilities, and the gradient
+    num_further_tensors: int = 0  # of a chunk's scores in fp32, as those of a teacher
 
     def workspace(
         self,
@@ -91,7 +92,7 @@ class LossFacts:
             return round(num_tokens * vocab_size * of_score)
         chunk = min(self.chunk_tokens, max(1.0, num_tokens / MIN_CHUNKS))
         eager = 4 if value_bytes == 4 else 4 + value_bytes
-        of_score = 2 * value_bytes if is_compiled else eager
+        of_score = (2 * value_bytes if is_compiled else eager) + 4 * self.num_further_tensors
         return round(chunk * vocab_size * of_score + vocab_size * width * 4 + num_tokens * width * stream_bytes)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilization_format
 from lmtrain.accounting.model.memory import COMPILER_BYTES, PROCESS_BYTES, HostMemory
@@ -24,6 +24,9 @@ from lmtrain.run.schema.node import Node
 from lmtrain.run.validators.optimizer import require_float8_head, require_offload, require_rounding
 from lmtrain.run.validators.parallelism import require_parts, require_ranks, require_stages, require_workers
 from lmtrain.run.validators.task import example_rows, objective_facts, require_adaptable, require_whole_sequences
+
+# Measured at the peak of a distillation's backward pass: eight tensors of a chunk's scores, and seven of a top k.
+WITH_TEACHER: Final = LossFacts(in_chunks=True, chunk_tokens=4096, num_further_tensors=7)
 
 
 def planned_setting(config: RunConfig) -> Setting:
@@ -52,7 +55,7 @@ def planned_setting(config: RunConfig) -> Setting:
         spread=spread,
         recompute=config.facts(RecomputeFacts) or RecomputeFacts(),
         attention=attention,
-        loss=config.facts(LossFacts) or LossFacts(),
+        loss=WITH_TEACHER if config.teacher else config.facts(LossFacts) or LossFacts(),
         is_compiled=compiles.compiles,
         host=host,
         offloads_state=config.optimizer_cpu_offload,
