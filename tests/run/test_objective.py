@@ -12,6 +12,7 @@ from lmtrain.report.ledger import read_ledger
 from lmtrain.report.ledger_page import page
 from lmtrain.report.show import plain_text
 from lmtrain.run.builders.objective import before_training
+from lmtrain.run.planning.plan import planned_runs
 from lmtrain.training.objectives.objective import Objective
 from tests import tiny
 from tests.configs import config_of
@@ -122,14 +123,16 @@ def test_a_student_learns_from_its_teacher_and_a_resume_changes_nothing(students
         assert curve(students, "student_parts", key) == curve(students, "student", key)
 
 
-def test_a_plan_counts_the_forward_passes_and_the_weights_of_a_teacher(students) -> None:
+def test_a_plan_counts_the_forward_passes_and_the_weights_of_a_teacher(students, monkeypatch) -> None:
     base, student = (json.loads((students / "runs" / name / "plan.json").read_text()) for name in ("base", "student"))
     forward = base["flops_per_token"]["palm"] / 3 * student["batch"]["tokens_per_step"]
     assert student["teacher"]["flops_per_step"] == pytest.approx(forward)
     assert student["teacher"]["weight_bytes"] == 4 * base["parameters"]["total"]
-    batch = student["batch"]
-    chunk = batch["sequences_per_micro_step"] * batch["context_tokens"] / 8
-    assert student["memory"]["per_device_bytes"]["workspace"] >= 8 * 4 * chunk * 512, "eight tensors of scores"
+    monkeypatch.chdir(students)
+    (run,) = planned_runs(DISTILL)
+    assert run.plan.memory is not None
+    chunk = run.plan.batch.sequences_per_micro_step * run.plan.batch.context_tokens / 8
+    assert run.plan.memory.workspace >= 8 * 4 * chunk * 512, "eight tensors of scores"
     of_student = student["flops_per_token"]["palm"] * student["batch"]["tokens_per_step"]
     assert student["time"]["step_seconds"] * student["time"]["mfu_palm"] * 1e12 == pytest.approx(of_student)
 
