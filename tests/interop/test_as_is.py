@@ -106,7 +106,7 @@ def test_recomputed_blocks_have_the_gradients_of_kept_ones():
 
 def test_a_config_alone_is_planned_in_sequences_of_its_length(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    quantized = {**config_of("stablelm"), "quantization_config": {"quant_method": "fp8"}}
+    quantized = {**config_of("stablelm"), "quantization_config": {"quant_method": "fp8"}, "note": ""}
     (tmp_path / "config.json").write_text(json.dumps(quantized))
     words = ["--json", "cluster=h100_8x", "compile=none", "batch.tokens_per_step=8192"]
     assert serve("plan", ["--hf", "config.json", *words], program="lmtrain plan") == 0

@@ -212,6 +212,8 @@ def _leaves(key: str, node: Mapping[str, Any], source: Path) -> Iterator[tuple[s
 def _word(value: Any, *, key: str, source: Path) -> str:
     if isinstance(value, list):
         return f"[{','.join(_word(item, key=key, source=source) for item in value)}]"
+    if value == "":  # as in the config.json of DBRX
+        return "''"
     if isinstance(value, str) and not WORD.fullmatch(value):
         raise DataError(f"{source}: {key}={value!r} is not a plain value; make it again.")
     if isinstance(value, dict):
