@@ -150,6 +150,25 @@ def test_a_router_s_own_frozen_biases_are_no_adapter():
     assert shape.num_parameters - shape.num_active_parameters == pytest.approx(2 * 2 * 3 * 32 * 48, abs=1000)
 
 
+def test_settings_by_the_number_of_a_layer_are_planned(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    layers = {
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 300,
+        "per_layer_config": {"01": {"head_dim": 16}},
+    }
+    sizes = {**HEADS, "num_key_value_heads": 2, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma4_text", **sizes, **layers}))
+    words = ["cluster=h100_8x", "compile=none", "batch.tokens_per_step=8192", "batch.context_tokens=64", "--json"]
+    assert serve("plan", ["--hf", "config.json", *words], program="lmtrain plan") == 0
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        theirs = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path))
+    counted = json.loads(capsys.readouterr().out)["parameters"]["total"]
+    assert counted == sum(one.numel() for one in theirs.parameters())
+
+
 def test_a_class_that_reads_values_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "deepseek_v2", **HEADS}))

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, GENERATION, LEVERS, kind_words
+from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, GENERATION, LEVERS, SETUP, kind_words
 from lmtrain.accounting.training_plan.plan_parts import EvaluationPlan
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.runs.attempts import OVER, READING, event_rows, first_rank_events
@@ -153,6 +153,8 @@ class RunLedger(RunRecord):
         reasons = {kind: seconds for kind, seconds in self.time.seconds.items() if kind != COMPUTE}
         reasons[UTILIZATION] = computed - computing
         others = {GENERATION: steps.num * self.plan.get("generation", {}).get("seconds_per_step", 0.0)}
+        if self.own.first == 0:
+            others[SETUP] = planned.get("accounts", {}).get(SETUP, 0.0)
         if evaluation is not None:
             due = evaluation.passes_by(steps.last, num_steps=self.num_steps)
             due -= evaluation.passes_by(steps.first, num_steps=self.num_steps) if steps.first else 0

@@ -91,6 +91,8 @@ def fact_rows(ledger: RunLedger) -> list[tuple[str, str]]:
         rows.append(
             ("answers", f"{taught / written:.1%} of their tokens in groups with different rewards: these teach")
         )
+    if teacher := ledger.plan.get("teacher"):
+        rows.append(("teacher", f"{teacher['flops_per_step'] * ledger.own.num:.4g} FLOPs more, of its forward passes"))
     projected = ledger.usd_of(ledger.projected_device_seconds)
     if ledger.usd is not None and projected is not None:
         so_far, whole = (format_quantity(amount, "usd") for amount in (ledger.usd, projected))

@@ -115,3 +115,13 @@ def test_a_strategy_that_a_task_cannot_train_on_is_refused_as_in_training(capsys
     time = asked(capsys, *words, "strategy=ddp", "batch.tokens_per_step=1024000")["time"]  # without a starting model
     assert set(time["accounts"]) == {"compute", "generation"}
     assert sum(time["accounts"].values()) == pytest.approx(3600 * time["hours"])
+    dpo = [
+        *SMALL,
+        "task=dpo",
+        "source.paths=[x.jsonl]",
+        "batch.tokens_per_step=1024000",
+        "budget=steps",
+        "budget.steps=9",
+    ]
+    time = asked(capsys, *dpo, "strategy=ddp")["time"]
+    assert time["accounts"] == {"compute": 9 * time["step_seconds"], "setup": pytest.approx(3 * time["step_seconds"])}

@@ -12,11 +12,12 @@ COMPUTE: Final = "compute"
 STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "pipeline_bubble", "expert_wait", "host_overhead")
 EVALUATION: Final = "evaluation"
 GENERATION: Final = "generation"
-ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
+SETUP: Final = "setup"
+ONCE: Final = (SETUP, "compile", LOST)  # paid once, not again by the rest of a run
 
 # Advice for each kind of time beside computing, given where it is the largest.
 LEVERS: Final[dict[str, str]] = {
-    "setup": "longer runs; where text is still prepared at the start, `lmtrain prepare` beforehand",
+    SETUP: "longer runs; where text is still prepared at the start, `lmtrain prepare` beforehand",
     "compile": "compilation by blocks compiles one of them once; a second start finds the cache in run.cache",
     "data_wait": "raise data.num_workers, or move the shards to a faster disk",
     "communication": "a larger micro batch, or fewer reductions: a strategy of whole copies, where the model fits",

@@ -9,9 +9,10 @@ from lmtrain.accounting.budgets import NOT_BEGUN, SECONDS_PER_HOUR, Horizon, Run
 from lmtrain.accounting.model.flops import FlopsPerToken
 from lmtrain.accounting.model.memory import DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, GENERATION
+from lmtrain.accounting.observed.time_accounts import COMPUTE, EVALUATION, GENERATION, SETUP
 from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.training_plan.plan_parts import (
+    FORWARD_SHARE,
     CheckpointPlan,
     EvaluationPlan,
     GenerationPlan,
@@ -69,6 +70,7 @@ class Plan:
     evaluation: EvaluationPlan | None = None
     generation: GenerationPlan | None = None
     teacher: TeacherPlan | None = None
+    scores_ahead: bool = False
     checkpoints: CheckpointPlan | None = None
     scaling: Scaling | None = None
     is_compiled: bool | None = None
@@ -108,9 +110,21 @@ class Plan:
         """Return the seconds of steps and evaluation by the ledger's kinds; empty at an unknown speed."""
         if self.speed is None:
             return {}
-        steps = self.ahead.steps
-        kinds = {COMPUTE: steps * self.speed.step_seconds, GENERATION: steps * self.generation_seconds_per_step}
-        return {kind: seconds for kind, seconds in (kinds | {EVALUATION: self.evaluation_seconds}).items() if seconds}
+        steps, of_token = self.ahead.steps, self.speed.step_seconds / self.batch.tokens_per_step
+        kinds = {
+            COMPUTE: steps * self.speed.step_seconds,
+            GENERATION: steps * self.generation_seconds_per_step,
+            EVALUATION: self.evaluation_seconds,
+            SETUP: self.tokens_scored_ahead * FORWARD_SHARE * of_token,
+        }
+        return {kind: seconds for kind, seconds in kinds.items() if seconds}
+
+    @property
+    def tokens_scored_ahead(self) -> int:
+        """Return the tokens of rows that the starting model reads before the first step, each row once."""
+        if not self.scores_ahead or self.done.steps:
+            return 0
+        return min(self.horizon.tokens, self.epoch_tokens or self.horizon.tokens)
 
     @property
     def hours(self) -> float | None:

@@ -8,7 +8,7 @@ from lmtrain.accounting.observed.time_accounts import kind_words
 from lmtrain.accounting.quantities import format_count, format_days, format_quantity, format_ratio
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, ratio_words, trade_off, trade_off_lines
 from lmtrain.accounting.training_plan.plan import Advice, Plan
-from lmtrain.accounting.training_plan.plan_parts import Cadence
+from lmtrain.accounting.training_plan.plan_parts import FORWARD_SHARE, Cadence
 from lmtrain.report.show import pairs, title_line
 
 Rows = list[tuple[str, str]]
@@ -98,6 +98,9 @@ def _flops(plan: Plan) -> Rows:
         seconds = f", {_step_time(plan.generation_seconds_per_step)} at least" if plan.speed else ""
         answers = f"for up to {writing.written_tokens:,} tokens{seconds}"
         rows.append(("writing answers", f"{writing.flops_per_step:.4e} per step {answers}"))
+    if plan.tokens_scored_ahead:
+        scored = plan.tokens_scored_ahead * per_token.palm * FORWARD_SHARE
+        rows.append(("reference", f"{scored:.4e} once, before the first step, for {plan.tokens_scored_ahead:,} tokens"))
     if (teacher := plan.teacher) is not None:
         rows.append(("teacher", f"{teacher.flops_per_step:.4e} per step, {_gb(teacher.weight_bytes)} on each device"))
     return rows

@@ -25,6 +25,7 @@ OF_BATCH: Final = ("context_tokens", "tokens_per_step")  # what a forward pass t
 WORD: Final = re.compile(r"[A-Za-z0-9_.-]+")
 PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_./-]+")
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LAYER: Final = re.compile(r"[0-9]{1,4}")  # Gemma 4 names layers 05; the number alone can be an override's key
 CHOICE: Final = re.compile(r"^[^#\n]*\boverride /(\w+)\s*:", re.MULTILINE)
 EXTENDED: Final = re.compile(r"^(?:defaults: *\[(\w+)\]|\s*- (\w+))\s*(?:#.*)?$", re.MULTILINE)
 
@@ -201,7 +202,9 @@ def value_words(group: str, settings: Any, *, source: Path) -> list[str]:
 
 def _leaves(key: str, node: Mapping[str, Any], source: Path) -> Iterator[tuple[str, str]]:
     for name, value in node.items():
-        if not NAME.fullmatch(name):
+        if LAYER.fullmatch(name):
+            name = f"{int(name)}"
+        elif not NAME.fullmatch(name):
             raise DataError(f"{source}: {key} has the invalid setting {name!r}; make it again.")
         if isinstance(value, dict):
             yield from _leaves(f"{key}.{name}", value, source)

@@ -61,10 +61,9 @@ class PlanFacts:
 def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     """Compute the whole plan of a config."""
     cluster, batch, shape, setting = config.cluster, facts.batch, facts.shape, facts.setting
-    peak, epoch_tokens = facts.peak, _epoch_tokens(config, facts)
+    peak, epoch_tokens, context = facts.peak, _epoch_tokens(config, facts), batch.context_tokens
     documents = masked_documents(config, facts.folder)
-    flops = flops_per_token(shape, batch.context_tokens, documents=documents)
-    seen = seen_tokens(batch.context_tokens, documents=documents)
+    flops, seen = flops_per_token(shape, context, documents=documents), seen_tokens(context, documents=documents)
     model = PlannedModel(shape=shape, parameters=facts.parameters, flops=flops)
     sent = sent_in_step(setting, batch, model)
     step = modelled_step(setting, batch, model, sent.groups)
@@ -73,7 +72,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     speed = expected_speed(
         cluster, peak, batch, flops_per_token=flops.palm, modelled=step, recomputed_flops=again, offload_seconds=wait
     )
-    teacher = _teacher(setting, batch, documents)
+    teacher, objective = _teacher(setting, batch, documents), objective_facts(config)
     speed = _next_to(teacher, speed, step_flops=flops.palm * batch.tokens_per_step)
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
     generation = _generation(config, facts, flops_per_token=flops.palm)
@@ -92,6 +91,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         communication=sent,
         generation=generation,
         teacher=teacher,
+        scores_ahead=bool(objective and objective.scores_ahead),
         done=facts.done,
         usd_per_gpu_hour=cluster.usd_per_gpu_hour,
         is_compiled=facts.is_compiled,
