@@ -12,6 +12,7 @@ from tests import tiny
 
 COMMANDS = {
     "evaluate": ["evaluate", "runs/a", "--text", "notes.txt"],
+    "sync": ["sync", "runs/a"],
     "report": ["report", "runs/a"],
     "export": ["export", "hf", "runs/a", "out"],
     "train": ["train", *tiny.TINY, "budget.steps=2", "run.name=b"],

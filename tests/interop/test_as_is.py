@@ -347,7 +347,7 @@ def weights_of(run, step):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["stablelm"])
+@pytest.mark.parametrize("kind", ["stablelm", "mamba"])
 def test_a_folder_is_trained_resumed_scored_and_exported(kind, tmp_path, monkeypatch, capsys):
     from transformers import AutoModelForCausalLM
 

@@ -33,6 +33,12 @@ def path(tmp_path):
     return path
 
 
+def test_a_checkpoint_comes_back_as_it_was_saved(path):
+    loaded = AtomicCheckpointIO().load_checkpoint(path)
+    assert loaded["global_step"] == 3
+    assert torch.equal(loaded["state_dict"]["weight"], torch.arange(6.0).reshape(2, 3))
+
+
 def test_a_flipped_bit_that_torch_would_load_is_refused(path):
     content = bytearray((path / STATE).read_bytes())
     content[content.index(torch.tensor(4.0).numpy().tobytes())] ^= 1

@@ -15,6 +15,7 @@ from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.windows import num_training_windows
+from lmtrain.errors import ConfigurationError
 from lmtrain.training.datamodule import TokenDataModule, mixture
 
 CONTEXT_TOKENS = 16
@@ -109,6 +110,14 @@ def test_a_loop_without_a_trainer_reads_the_batches_of_a_single_rank(data_folder
         assert torch.equal(inputs, expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("context_tokens", 0), ("micro_batch_sequences", 0), ("seed", -1), ("context_tokens", "64")]
+)
+def test_numbers_out_of_range_are_refused(data_folder, name, value):
+    with pytest.raises(ConfigurationError, match=rf"{name}: .*got {value}"):
+        TokenDataModule(data_folder, **{name: value})
+
+
 def serve_mixture(folders, *, num_ranks=1, rank=0, step=0, schedule=None, total_steps=40, **settings):
     """Serve folders mixed 3 to 1, or as a schedule says."""
     plan = BatchPlan(
@@ -149,6 +158,11 @@ def mixture_steps(two_folders, num_steps, **settings):
 
 def is_other(rows):
     return ((rows.long() >= 300).sum(-1) > 8).long()
+
+
+def test_a_mixture_keeps_its_weights_at_every_step(two_folders):
+    other = is_other(mixture_steps(two_folders, 12))
+    assert other.sum(1).tolist() == [2] * 12, "a quarter of the eight windows of each step"
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
