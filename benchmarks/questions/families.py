@@ -4,8 +4,8 @@
 
 Each is planned in its own process, as `lmtrain plan --hf` does, on the meta device. FLOPs of a sequence are compared
 with three times those that FlopCounterMode finds in a forward pass. That has no formula for grouped products of experts
-and for scans: torch's share is below 1 in families with these. Above 1 is the work beside the tokens, such as a prompt
-of the class, which a plan leaves out.
+and for scans: torch's share is below 1 in families with these. It is above 1 where
+a class adds tokens to the input, such as a learned prompt, which a plan leaves out.
 """
 
 import json
